@@ -1,0 +1,205 @@
+"""Capsule layers that slide over a grid of capsules, sharing weights over positions."""
+
+from abc import ABC, abstractmethod
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, Routed, Votes
+from torchcaps.layers.votes import VoteNormFactory, vote_weight
+from torchcaps.layers.windows import Pair, grid_of, pair, same_child, windows
+from torchcaps.routing import AttentionRouting, EMRouting, InvertedAttentionRouting, RoutingFactory
+
+__all__ = ["ConvCapsules", "ConvTransformCapsules"]
+
+
+class SlidingCapsules(nn.Module, ABC):
+    """What the sliding layers share: positions are folded into the batch to route, then unfolded.
+
+    Args:
+        n_types: child types i at every position.
+        d_child: size of a child's pose.
+        kernel_size: of the window.
+        stride: between windows.
+        padding: zeros around the grid.
+    """
+
+    routing: nn.Module
+
+    def __init__(
+        self,
+        n_types: int,
+        d_child: int,
+        kernel_size: int | Pair,
+        stride: int | Pair,
+        padding: int | Pair,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = pair("kernel_size", kernel_size, least=1)
+        self.stride = pair("stride", stride, least=1)
+        self.padding = pair("padding", padding, least=0)
+        self.n_types = n_types
+        self.d_child = d_child
+
+    @abstractmethod
+    def votes(self, children: Capsules | Routed) -> Votes:
+        """What the children of every window ``[(b h' w') i]`` would vote; nothing is cast."""
+
+    @abstractmethod
+    def activations(self, children: Capsules | Routed) -> Tensor | None:
+        """Activations of the children of every window, ``[(b h' w') i]``, if they have any."""
+
+    def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
+        """Parents of every window; ``parents`` are their poses of a previous iteration, if any."""
+        votes, activations = self.votes(children), self.activations(children)
+        size = self.output_size(children.poses)
+        if parents is not None:
+            if parents.shape[:3] != size:
+                raise ValueError(f"parents {list(parents.shape)} must start with {list(size)}")
+            parents = parents.flatten(0, 2)
+        routed: Routed = self.routing(votes, activations, parents)
+        return Routed(*(tensor.reshape(*size, *tensor.shape[1:]) for tensor in routed))
+
+    def output_size(self, poses: Tensor) -> tuple[int, int, int]:
+        """Batch, height and width of the parents' grid."""
+        height, width = (
+            (n + 2 * p - k) // s + 1
+            for n, k, s, p in zip(
+                poses.shape[1:3], self.kernel_size, self.stride, self.padding, strict=True
+            )
+        )
+        return poses.shape[0], height, width
+
+    def windows(self, children: Capsules | Routed) -> Tensor:
+        """Child poses by window, ``[b h' w' k i d]``."""
+        poses = grid_of(children.poses, self.n_types, self.d_child, type(self).__name__)
+        return windows(poses, self.kernel_size, self.stride, self.padding)
+
+
+@final
+class ConvCapsules(SlidingCapsules):
+    """A convolution of capsules: ``[b h w i d] -> [b h' w' j e]``.
+
+    A parent's children are all capsules of its window, each with a weight of its own; routing
+    compares the votes of a window. Positions fold into the batch and window offsets into the
+    children, so couplings come back as ``[b h' w' (k i) j]``.
+
+    Args:
+        n_types: child types i at every position.
+        n_parents: parent types j at every position.
+        d_child: size of a child's pose.
+        d_parent: size of a parent's pose.
+        kernel_size: of the window.
+        stride: between windows.
+        padding: rings of absent capsules around the grid: pose zero and, if there are activations,
+            activation zero.
+        routing: a routing class, or a partial of one.
+        matrix: read poses as square matrices (q x q weights) instead of vectors (d x e weights).
+        competition: "window": the parents of one window compete for its children; "image": all
+            parents of a child do, wherever they are, as in the EM paper (EM routing only).
+        weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
+        vote_norm: :class:`VoteNorm` normalises votes over batch and positions; None leaves them.
+    """
+
+    def __init__(
+        self,
+        n_types: int,
+        n_parents: int,
+        d_child: int,
+        d_parent: int,
+        *,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair = 0,
+        routing: RoutingFactory = InvertedAttentionRouting,
+        matrix: bool = False,
+        competition: Literal["window", "image"] = "window",
+        weight_std: float | None = None,
+        vote_norm: VoteNormFactory | None = None,
+    ) -> None:
+        super().__init__(n_types, d_child, kernel_size, stride, padding)
+        n_children = self.kernel_size[0] * self.kernel_size[1] * n_types
+        self.weight = vote_weight(
+            n_children, n_parents, d_child, d_parent, matrix=matrix, std=weight_std
+        )
+        self.vote_norm = vote_norm(n_children, n_parents, d_parent) if vote_norm else None
+        self.routing = routing(n_children, n_parents, d_parent)
+        if competition not in ("window", "image"):
+            raise ValueError(f'competition must be "window" or "image", not {competition!r}')
+        if competition == "image" and not isinstance(self.routing, EMRouting):
+            raise ValueError(
+                f'competition="image" is for EMRouting, and {type(self.routing).__name__} '
+                'compares the votes of one window: use competition="window"'
+            )
+        self.competition = competition
+
+    def votes(self, children: Capsules | Routed) -> Votes:
+        """What the children of every window would vote; nothing is cast."""
+        poses = self.windows(children).flatten(3, 4).flatten(0, 2)  # [(b h' w') (k i) d]
+        child = None
+        if self.competition == "image":
+            size = self.output_size(children.poses)
+            child = same_child(size, self.kernel_size, self.stride, self.n_types, poses.device)
+        votes = Votes(poses, self.weight, child=child)
+        return votes if self.vote_norm is None else self.vote_norm(votes)
+
+    def activations(self, children: Capsules | Routed) -> Tensor | None:
+        """Activations of the children of every window, zero for the padding."""
+        if children.activations is None:
+            return None
+        grid = windows(children.activations, self.kernel_size, self.stride, self.padding)
+        return grid.flatten(3).flatten(0, 2)
+
+
+@final
+class ConvTransformCapsules(SlidingCapsules):
+    """The convolutional transform of Choi 2019: ``[b h w i d] -> [b h' w' j e]``.
+
+    The vote of child type i for parent type j is a convolution over the poses of type i alone
+    (Eq. 5), so a parent has as many children as there are types, and routing compares them at one
+    position. A kernel of the grid's size is the paper's fully conv caps layer. Couplings come back
+    as ``[b h' w' i j]``.
+
+    Args:
+        n_types: child types i.
+        n_parents: parent types j.
+        d_child: size of a child's pose.
+        d_parent: size of a parent's pose.
+        kernel_size: of the convolution.
+        stride: of the convolution.
+        padding: zeros around the grid.
+        routing: a routing class, or a partial of one.
+        bias: of the convolution, one per child type, parent type and entry.
+        weight_std: standard deviation of the weights at the start; None takes
+            1 / sqrt(kernel area x d_child), which keeps the variance of the poses.
+    """
+
+    def __init__(
+        self,
+        n_types: int,
+        n_parents: int,
+        d_child: int,
+        d_parent: int,
+        *,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair = 0,
+        routing: RoutingFactory = AttentionRouting,
+        bias: bool = True,
+        weight_std: float | None = None,
+    ) -> None:
+        super().__init__(n_types, d_child, kernel_size, stride, padding)
+        d_window = self.kernel_size[0] * self.kernel_size[1] * d_child
+        std = d_window**-0.5 if weight_std is None else weight_std
+        self.weight = vote_weight(n_types, n_parents, d_window, d_parent, matrix=False, std=std)
+        self.bias = nn.Parameter(torch.zeros(n_types, n_parents, d_parent)) if bias else None
+        self.routing = routing(n_types, n_parents, d_parent)
+
+    def votes(self, children: Capsules | Routed) -> Votes:
+        """What the children at every position would vote; nothing is cast."""
+        poses = self.windows(children).transpose(3, 4).flatten(4).flatten(0, 2)
+        return Votes(poses, self.weight, bias=self.bias)  # poses [(b h' w') i (k d)]
+
+    def activations(self, children: Capsules | Routed) -> None:
+        """None: a vote comes from a neighbourhood, which has no activation of its own."""

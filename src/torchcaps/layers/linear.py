@@ -1,0 +1,139 @@
+"""Capsule layers in which every child votes for every parent."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, Routed, Votes
+from torchcaps.layers.votes import VoteNormFactory, vote_weight
+from torchcaps.layers.windows import grid_of
+from torchcaps.routing import DynamicRouting, EMRouting, RoutingFactory
+
+__all__ = ["ClassCapsules", "LinearCapsules"]
+
+
+@final
+class LinearCapsules(nn.Module):
+    """Every child has a weight of its own for every parent: ``[b i d] -> [b j e]``.
+
+    Capsules on a grid are put in a row first.
+
+    Args:
+        n_children: child capsules i; on a grid: height x width x types.
+        n_parents: parent capsules j.
+        d_child: size of a child's pose.
+        d_parent: size of a parent's pose.
+        routing: a routing class, or a partial of one.
+        matrix: read poses as square matrices (q x q weights) instead of vectors (d x e weights).
+        weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
+        vote_norm: :class:`VoteNorm` normalises votes over the batch; None leaves them.
+    """
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_child: int,
+        d_parent: int,
+        *,
+        routing: RoutingFactory = DynamicRouting,
+        matrix: bool = False,
+        weight_std: float | None = None,
+        vote_norm: VoteNormFactory | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = vote_weight(
+            n_children, n_parents, d_child, d_parent, matrix=matrix, std=weight_std
+        )
+        self.shape = (n_children, d_child)
+        self.vote_norm = vote_norm(n_children, n_parents, d_parent) if vote_norm else None
+        self.routing = routing(n_children, n_parents, d_parent)
+
+    def votes(self, children: Capsules | Routed) -> Votes:
+        """What the children would vote; nothing is cast."""
+        poses = Capsules(children.poses).flat().poses
+        if poses.shape[1:] != self.shape:
+            raise ValueError(
+                f"LinearCapsules takes {self.shape[0]} children with poses of {self.shape[1]}, "
+                f"not {list(children.poses.shape)}"
+            )
+        votes = Votes(poses, self.weight)
+        return votes if self.vote_norm is None else self.vote_norm(votes)
+
+    def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
+        """Parents of the children; ``parents`` are their poses of a previous iteration, if any."""
+        activations = Capsules(children.poses, children.activations).flat().activations
+        routed: Routed = self.routing(self.votes(children), activations, parents)
+        return routed
+
+
+@final
+class ClassCapsules(nn.Module):
+    """The last layer of EM routing: one weight per child type, shared by all positions.
+
+    Takes a grid ``[b h w i d]`` of any size to ``[b j e]``. So that sharing does not lose where a
+    child is, its position is added to its vote (coordinate addition): (row + 1/2) / height and
+    (column + 1/2) / width go to the first two entries of the right-hand column of a matrix pose,
+    or to the first two entries of a vector pose.
+
+    Args:
+        n_types: child types i at every position.
+        n_parents: parent capsules j, one per class.
+        d_child: size of a child's pose.
+        d_parent: size of a parent's pose; at least 2 for coordinate addition.
+        routing: a routing class, or a partial of one.
+        matrix: read poses as square matrices.
+        coordinates: add the position of a child to its vote.
+        weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
+    """
+
+    def __init__(
+        self,
+        n_types: int,
+        n_parents: int,
+        d_child: int,
+        d_parent: int,
+        *,
+        routing: RoutingFactory = EMRouting,
+        matrix: bool = True,
+        coordinates: bool = True,
+        weight_std: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = vote_weight(
+            n_types, n_parents, d_child, d_parent, matrix=matrix, std=weight_std
+        )
+        if coordinates and d_parent < 2:
+            raise ValueError("coordinate addition needs a parent's pose of at least 2 numbers")
+        self.shape = (n_types, d_child)
+        self.coordinates = coordinates
+        self.routing = routing(n_types, n_parents, d_parent)
+
+    def votes(self, children: Capsules | Routed) -> Votes:
+        """What the children would vote; nothing is cast."""
+        poses = grid_of(children.poses, *self.shape, "ClassCapsules")
+        votes = Votes(poses.flatten(1, 3), self.weight)
+        if not self.coordinates:
+            return votes
+        bias = self._positions(votes, poses.shape[1], poses.shape[2])
+        return Votes(votes.poses, votes.weight, bias=bias)
+
+    def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
+        """Parents of the children; ``parents`` are their poses of a previous iteration, if any."""
+        activations = Capsules(children.poses, children.activations).flat().activations
+        routed: Routed = self.routing(self.votes(children), activations, parents)
+        return routed
+
+    def _positions(self, votes: Votes, height: int, width: int) -> Tensor:
+        """Positions of the children, ``[(h w i) 1 e]``, zero but for two entries."""
+        n_types, e = self.shape[0], votes.shape[3]
+        columns = e // votes.rows
+        first, second = (columns - 1, 2 * columns - 1) if votes.rows > 1 else (0, 1)
+        device = votes.poses.device
+        positions = votes.poses.new_zeros(height, width, n_types, 1, e)
+        positions[..., first] = ((torch.arange(height, device=device) + 0.5) / height)[
+            :, None, None, None
+        ]
+        positions[..., second] = ((torch.arange(width, device=device) + 0.5) / width)[:, None, None]
+        return positions.flatten(0, 2)

@@ -1,0 +1,124 @@
+"""Primary capsules: features of a backbone, grouped into the first capsules."""
+
+from collections.abc import Callable
+from typing import final
+
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules
+from torchcaps.functional import squash
+from torchcaps.layers.windows import pair
+from torchcaps.routing import CapsuleActivation
+
+__all__ = ["PoseNorm", "PrimaryCapsules", "RectifiedActivation", "Squash"]
+
+Nonlinearity = Callable[[int, int], nn.Module]
+"""Called with the number of types and the size of a pose; maps poses ``[... i d]``."""
+
+
+@final
+class Squash(nn.Module):
+    """Squash every pose (Sabour 2017, Eq. 1)."""
+
+    def __init__(self, n_types: int, d: int) -> None:
+        super().__init__()
+
+    def forward(self, poses: Tensor) -> Tensor:
+        """Squash over the last axis."""
+        return squash(poses)
+
+
+@final
+class PoseNorm(nn.LayerNorm):
+    """LayerNorm over every pose, its weights shared by all types (Tsai 2020, Procedure 2)."""
+
+    def __init__(self, n_types: int, d: int) -> None:
+        super().__init__(d)
+
+
+@final
+class RectifiedActivation(nn.Module):
+    """ReLU, then the capsule activation (Choi 2019, Eq. 3 and 4)."""
+
+    def __init__(self, n_types: int, d: int) -> None:
+        super().__init__()
+        self.activation = CapsuleActivation(n_types, d)
+
+    def forward(self, poses: Tensor) -> Tensor:
+        """Rectify, then map every pose by the weights of its type."""
+        activated: Tensor = self.activation(poses.relu())
+        return activated
+
+
+@final
+class PrimaryCapsules(nn.Module):
+    """A convolution whose channels are grouped into capsules, ``[b c h w] -> [b h w i d]``.
+
+    Type i has channels i d to i d + d - 1.
+
+    Args:
+        in_channels: channels of the feature map.
+        n_types: capsule types i at every position.
+        d: size of a pose.
+        kernel_size: of the convolution.
+        stride: of the convolution.
+        padding: zeros around the feature map.
+        bias: of the convolution.
+        batch_norm: normalise the channels before they are grouped (Zhao 2020).
+        nonlinearity: :class:`Squash` (Sabour, Zhao, Yang), :class:`PoseNorm` (Tsai),
+            :class:`RectifiedActivation` (Choi), or None for poses as they are (EM).
+        activations: give every capsule an activation too: the logistic of a second convolution
+            (EM). Without, ``activations`` is None.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        n_types: int,
+        d: int,
+        *,
+        kernel_size: int | tuple[int, int] = 1,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        bias: bool = True,
+        batch_norm: bool = False,
+        nonlinearity: Nonlinearity | None = Squash,
+        activations: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, size in (("in_channels", in_channels), ("n_types", n_types), ("d", d)):
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, not {size}")
+        self.kernel_size = pair("kernel_size", kernel_size, least=1)
+        self.stride = pair("stride", stride, least=1)
+        self.padding = pair("padding", padding, least=0)
+        self.n_types = n_types
+        self.d = d
+        self.poses = self._convolution(in_channels, n_types * d, bias)
+        self.norm = nn.BatchNorm2d(n_types * d) if batch_norm else nn.Identity()
+        self.nonlinearity = nonlinearity(n_types, d) if nonlinearity else nn.Identity()
+        self.activations = self._convolution(in_channels, n_types, bias) if activations else None
+
+    def _convolution(self, in_channels: int, out_channels: int, bias: bool) -> nn.Conv2d:
+        return nn.Conv2d(
+            in_channels, out_channels, self.kernel_size, self.stride, self.padding, bias=bias
+        )
+
+    def forward(self, features: Tensor) -> Capsules:
+        """Capsules on the grid of the convolution's output."""
+        if features.dim() != 4 or features.shape[1] != self.poses.in_channels:
+            raise ValueError(
+                f"PrimaryCapsules takes features [b {self.poses.in_channels} h w], "
+                f"not {list(features.shape)}"
+            )
+        (kh, kw), (ph, pw) = self.kernel_size, self.padding
+        if features.shape[2] + 2 * ph < kh or features.shape[3] + 2 * pw < kw:
+            raise ValueError(
+                f"a {kh}x{kw} kernel does not fit features of "
+                f"{features.shape[2]}x{features.shape[3]}"
+            )
+        poses = self.norm(self.poses(features)).unflatten(1, (self.n_types, self.d))
+        poses = self.nonlinearity(poses.permute(0, 3, 4, 1, 2))
+        if self.activations is None:
+            return Capsules(poses)
+        return Capsules(poses, self.activations(features).permute(0, 2, 3, 1).sigmoid())

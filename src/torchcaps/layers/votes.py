@@ -1,0 +1,146 @@
+"""Weights that turn child poses into votes, and batch normalisation of votes."""
+
+import math
+from collections.abc import Callable
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Votes
+
+__all__ = ["VoteNorm", "VoteNormFactory", "vote_weight"]
+
+
+def vote_weight(
+    n_children: int,
+    n_parents: int,
+    d_child: int,
+    d_parent: int,
+    *,
+    matrix: bool,
+    std: float | None = None,
+) -> nn.Parameter:
+    """Normally distributed vote weights ``[i j q r]``.
+
+    Args:
+        n_children: children i with weights of their own.
+        n_parents: parents j.
+        d_child: size of a child's pose.
+        d_parent: size of a parent's pose.
+        matrix: read the child's pose as a square matrix, whose rows the weight multiplies;
+            otherwise as a vector.
+        std: None takes sqrt(n_parents / (q n_children)), as Tsai 2020 starts from.
+    """
+    sizes = {
+        "n_children": n_children,
+        "n_parents": n_parents,
+        "d_child": d_child,
+        "d_parent": d_parent,
+    }
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, not {size}")
+    rows = math.isqrt(d_child) if matrix else 1
+    if matrix and rows * rows != d_child:
+        raise ValueError(f"a matrix pose is square, and a child's pose of {d_child} numbers is not")
+    if d_parent % rows:
+        raise ValueError(
+            f"a {rows}x{rows} child pose votes for matrices of {rows} rows, and a parent's pose "
+            f"of {d_parent} numbers does not divide into them"
+        )
+    q, r = d_child // rows, d_parent // rows
+    if std is None:
+        std = math.sqrt(n_parents / (q * n_children))
+    return nn.Parameter(std * torch.randn(n_children, n_parents, q, r))
+
+
+@final
+class VoteNorm(nn.Module):
+    """Batch normalisation of votes (Zhao 2020, Algorithm 2, line 4), without casting them.
+
+    A vote is linear in the child's pose, so the mean and variance of the votes follow from those
+    of the poses: ``mean(x W) = mean(x) W`` and ``var(x W) = W' cov(x) W``. Votes come back not yet
+    cast, with a scale and a bias. Values and running statistics are those of ``nn.BatchNorm1d``
+    over the dense votes.
+
+    Args:
+        n_children: children i.
+        n_parents: parents j.
+        d_parent: size e of a vote.
+        per: "entry" has one mean and variance for each of the e entries (sections 4.2 and 4.3),
+            "capsule" for each of the i j e (section 4.4).
+        eps: added to the variance.
+        momentum: share of the new batch in the running statistics.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_parent: int,
+        *,
+        per: Literal["entry", "capsule"] = "entry",
+        eps: float = 1e-3,
+        momentum: float = 0.01,
+    ) -> None:
+        super().__init__()
+        if per not in ("entry", "capsule"):
+            raise ValueError(f'per must be "entry" or "capsule", not {per!r}')
+        shape = (d_parent,) if per == "entry" else (n_children, n_parents, d_parent)
+        self.per = per
+        self.eps = eps
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(shape))
+        self.bias = nn.Parameter(torch.zeros(shape))
+        self.register_buffer("running_mean", torch.zeros(shape))
+        self.register_buffer("running_var", torch.ones(shape))
+
+    def forward(self, votes: Votes) -> Votes:
+        """Votes with the scale and bias that normalise them."""
+        if votes.scale is not None or votes.bias is not None:
+            raise ValueError("votes that already have a scale or a bias cannot be normalised")
+        if self.training:
+            mean, variance, count = self._statistics(votes)
+            if count < 2:
+                raise ValueError("normalising votes in training needs more than one vote per entry")
+            with torch.no_grad():
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+                unbiased = variance * (count / (count - 1))
+                self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        else:
+            mean, variance = self.running_mean, self.running_var
+        scale = self.weight * (variance + self.eps).rsqrt()
+        bias = self.bias - mean * scale
+        dtype = votes.poses.dtype
+        return Votes(votes.poses, votes.weight, scale.to(dtype), bias.to(dtype), votes.child)
+
+    def _statistics(self, votes: Votes) -> tuple[Tensor, Tensor, int]:
+        """Mean and variance of the votes, and how many numbers each is over."""
+        b, i, j, e = votes.shape
+        with torch.autocast(votes.poses.device.type, enabled=False):
+            dtype = torch.promote_types(votes.poses.dtype, torch.float32)
+            t = votes.weight.shape[0]
+            weight = votes.weight.to(dtype)
+            poses = votes.poses.to(dtype).reshape(b, i // t, t, votes.rows, -1)
+            centre = poses.mean(dim=0)  # [k t p q]
+            off = poses - centre
+            covariance = torch.einsum("bktpq,bktps->ktpqs", off, off) / b
+            mean = torch.einsum("ktpq,tjqr->ktjpr", centre, weight).reshape(i, j, e)
+            half = torch.einsum("ktpqs,tjsr->ktjpqr", covariance, weight)
+            variance = torch.einsum("ktjpqr,tjqr->ktjpr", half, weight).reshape(i, j, e)
+            if self.per == "capsule":
+                return mean, variance, b
+            spread, overall = torch.var_mean(mean, dim=(0, 1), correction=0)
+            return overall, variance.mean(dim=(0, 1)) + spread, b * i * j
+
+    def extra_repr(self) -> str:
+        """What is normalised over."""
+        return f"per={self.per}, eps={self.eps:g}, momentum={self.momentum:g}"
+
+
+VoteNormFactory = Callable[[int, int, int], VoteNorm]
+"""VoteNorm, or a partial of it: called with n_children, n_parents and d_parent."""

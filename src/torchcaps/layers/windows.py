@@ -1,0 +1,71 @@
+"""Windows over a grid of capsules: a true convolution, proven by the tests."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["Pair", "grid_of", "pair", "same_child", "windows"]
+
+Pair = tuple[int, int]
+
+
+def pair(name: str, value: int | Pair, *, least: int) -> Pair:
+    """A height and a width, from one number or two, each at least ``least``."""
+    height, width = (value, value) if isinstance(value, int) else value
+    if height < least or width < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return height, width
+
+
+def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Tensor:
+    """Sliding windows ``[b h w ...] -> [b h' w' k ...]``, k running over rows, then columns.
+
+    The entry at offset (y, x) of the window at (r, c) is ``grid[r * stride + y, c * stride + x]``
+    of the zero-padded grid.
+    """
+    (kh, kw), (sh, sw), (ph, pw) = kernel_size, stride, padding
+    rest = grid.dim() - 3
+    if ph or pw:
+        grid = F.pad(grid, (0, 0) * rest + (pw, pw, ph, ph))
+    if grid.shape[1] < kh or grid.shape[2] < kw:
+        raise ValueError(
+            f"a window of {kh}x{kw} does not fit a grid of {grid.shape[1]}x{grid.shape[2]} capsules"
+        )
+    view = grid.unfold(1, kh, sh).unfold(2, kw, sw)  # [b h' w' ... kh kw], no copy
+    view = view.movedim((-2, -1), (3, 4))
+    return view.flatten(3, 4)
+
+
+def same_child(
+    size: tuple[int, int, int],
+    kernel_size: Pair,
+    stride: Pair,
+    n_types: int,
+    device: torch.device,
+) -> Tensor | None:
+    """Number the slots ``[(b h' w') (k t)]`` of all windows by the child they show.
+
+    None if no child is in two windows. The numbers stay below the number of slots: where windows
+    leave gaps, the children in the gaps are skipped.
+    """
+    (batch, oh, ow), (kh, kw) = size, kernel_size
+    sh, sw = min(stride[0], kh), min(stride[1], kw)
+    if (sh, sw) == (kh, kw):
+        return None
+    y = torch.arange(oh, device=device)[:, None] * sh + torch.arange(kh, device=device)  # [h' kh]
+    x = torch.arange(ow, device=device)[:, None] * sw + torch.arange(kw, device=device)  # [w' kw]
+    height, width = (oh - 1) * sh + kh, (ow - 1) * sw + kw
+    place = y[:, None, :, None] * width + x[None, :, None, :]  # [h' w' kh kw]
+    sample = torch.arange(batch, device=device).view(-1, 1, 1, 1, 1) * (height * width)
+    kind = torch.arange(n_types, device=device)
+    slots = (sample + place)[..., None] * n_types + kind
+    return slots.reshape(batch * oh * ow, kh * kw * n_types)
+
+
+def grid_of(poses: Tensor, n_types: int, d: int, layer: str) -> Tensor:
+    """Check that poses are a grid ``[b h w i d]`` of what a layer was built for."""
+    if poses.dim() != 5 or poses.shape[3:] != (n_types, d):
+        raise ValueError(
+            f"{layer} takes a grid of capsules [b h w {n_types} {d}], not {list(poses.shape)}"
+        )
+    return poses

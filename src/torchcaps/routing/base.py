@@ -1,0 +1,115 @@
+"""The vocabulary every routing shares."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from torchcaps.capsules import Routed, Votes
+
+__all__ = ["Implementation", "Routing", "RoutingFactory"]
+
+Implementation = Literal["auto", "torch", "fused"]
+
+
+class Routing(nn.Module, ABC):
+    """Sends the votes of child capsules to parent capsules; owns what the routing learns.
+
+    A layer is given a class, or a ``partial`` of one, and builds it for its own sizes:
+    ``routing=partial(EMRouting, iterations=2)``.
+
+    Args:
+        n_children: child capsules that one parent sees.
+        n_parents: parent capsules that one child sees.
+        d_parent: size of a parent's pose.
+        implementation: "torch" is the plain function, "fused" its kernel, "auto" the kernel where
+            there is one for the votes at hand and the plain function elsewhere.
+    """
+
+    competes_over: ClassVar[Literal["parents", "children", "none"]]
+    """The axis over which couplings sum to one."""
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_parent: int,
+        *,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__()
+        for name, size in (
+            ("n_children", n_children),
+            ("n_parents", n_parents),
+            ("d_parent", d_parent),
+        ):
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, not {size}")
+        if implementation not in ("auto", "torch", "fused"):
+            raise ValueError(
+                f'implementation must be "auto", "torch" or "fused", not {implementation!r}'
+            )
+        if implementation == "fused":
+            raise ValueError(
+                f"{type(self).__name__} has no fused kernel in this version: "
+                'use implementation="auto" or "torch"'
+            )
+        self.n_children = n_children
+        self.n_parents = n_parents
+        self.d_parent = d_parent
+        self.implementation = implementation
+
+    @abstractmethod
+    def forward(
+        self,
+        votes: Votes | Tensor,
+        activations: Tensor | None = None,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Route votes to parents.
+
+        Args:
+            votes: votes not yet cast, or dense votes ``[b i j e]``.
+            activations: activations ``[b i]`` of the children, for the routing that weighs by them.
+            parents: poses ``[b j e]`` of the previous iteration, for the routing that starts there.
+        """
+
+    def cast(self, votes: Votes | Tensor) -> Tensor:
+        """Dense votes ``[b i j e]``, checked against the sizes this routing was built for."""
+        if len(votes.shape) != 4:
+            raise ValueError(f"votes must be [b i j e], not {list(votes.shape)}")
+        _, _, j, e = votes.shape
+        if (j, e) != (self.n_parents, self.d_parent):
+            raise ValueError(
+                f"{type(self).__name__} was built for {self.n_parents} parents with poses of "
+                f"{self.d_parent}, and the votes {list(votes.shape)} are for {j} with poses of {e}"
+            )
+        return votes.dense() if isinstance(votes, Votes) else votes
+
+    def refuse(self, parents: Tensor | None) -> None:
+        """Say that this routing does not start from the parents of a previous iteration."""
+        if parents is not None:
+            raise ValueError(
+                f"{type(self).__name__} starts from the votes alone and takes no parents"
+            )
+
+    def options(self) -> str:
+        """What the repr says beside the sizes."""
+        return ""
+
+    def extra_repr(self) -> str:
+        """Sizes, options and the implementation that runs."""
+        sizes = f"{self.n_children} children, {self.n_parents} parents of {self.d_parent}"
+        parts = [sizes, self.options(), "implementation=torch"]
+        return ", ".join(part for part in parts if part)
+
+
+RoutingFactory = Callable[[int, int, int], Routing]
+"""A routing class, or a partial of one: called with n_children, n_parents and d_parent."""
+
+
+def check_iterations(iterations: int) -> None:
+    """Refuse a count of iterations that is not a positive whole number."""
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+        raise ValueError(f"iterations must be a whole number of at least 1, not {iterations!r}")

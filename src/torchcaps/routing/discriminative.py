@@ -1,0 +1,143 @@
+"""Discriminative routing: one table of coefficients for all images, with an objective of its own.
+
+Haoyu Yang, Shuhe Li and Bei Yu, "Routing towards discriminative power of class capsules", 2021,
+https://arxiv.org/abs/2103.04278.
+
+    v_j = sum_i b_ij u_ij                                                  (6)   no softmax
+    max_b  sum_k delta_jk |v_jk|^2 - lambda |b_j|_2^2                      (10)  l2
+    max_b  sum_k delta_jk |v_jk|^2 - lambda |b_j|_1                        (14)  l1
+
+k runs over the batch; delta is 1 for a class that image k shows and -1 for one it does not.
+Training alternates (Algorithm 1): a step down the loss on the weights with b fixed, a step up this
+objective on b with the weights fixed. At test time b is used as it is.
+
+Deviations: none in the forward pass, which squashes v_j as the paper's Eq. 3 does; the objective is
+on the unsquashed v_j. Its gradient is that of Eq. 10 and 14; the paper's Eq. 15 doubles lambda on
+the way from 14, so ``strength`` = 2 lambda reproduces its step. With several classes in one image,
+which the paper leaves open, delta is 1 for each of them.
+"""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Routed, Votes
+from torchcaps.functional import lengths, multi_hot, parent_major, squash
+from torchcaps.routing.base import Implementation, Routing
+
+__all__ = ["DiscriminativeRouting", "discriminative_objective", "discriminative_routing"]
+
+
+def discriminative_routing(votes: Tensor, coefficients: Tensor) -> Routed:
+    """Sum votes ``[b i j e]`` with coefficients ``[i j]`` and squash (Eq. 6).
+
+    Returns:
+        poses ``[b j e]``, activations ``[b j]`` (their lengths) and couplings ``[b i j]``: the
+        coefficients, the same for every image, competing over nothing.
+
+    Cost: O(b i j e) time, no memory beside the votes.
+    """
+    inputs, couplings = _weighted_sum(votes, coefficients)
+    poses = squash(inputs)
+    return Routed(poses, lengths(poses), couplings)
+
+
+def discriminative_objective(
+    votes: Tensor,
+    coefficients: Tensor,
+    targets: Tensor,
+    *,
+    penalty: Literal["l1", "l2"] = "l2",
+    strength: float,
+) -> Tensor:
+    """What the coefficients are to maximise: Eq. 10 or 14, summed over parents.
+
+    Args:
+        votes: ``[b i j e]``.
+        coefficients: b, ``[i j]``.
+        targets: class numbers ``[b]``, or zeros and ones ``[b j]`` for several classes at once.
+        penalty: "l2" is Eq. 10, "l1" Eq. 14.
+        strength: lambda.
+    """
+    inputs, _ = _weighted_sum(votes, coefficients)
+    quality = inputs.square().sum(dim=-1)  # [b j]
+    delta = 2 * multi_hot(targets, quality) - 1  # (5)
+    if penalty == "l2":
+        return (delta * quality).sum() - strength * coefficients.square().sum()
+    if penalty == "l1":
+        return (delta * quality).sum() - strength * coefficients.abs().sum()
+    raise ValueError(f'penalty must be "l1" or "l2", not {penalty!r}')
+
+
+def _weighted_sum(votes: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+    votes = parent_major(votes)
+    if coefficients.shape != votes.shape[1:3]:
+        raise ValueError(
+            f"coefficients {list(coefficients.shape)} must be {list(votes.shape[1:3])} for votes "
+            f"{list(votes.shape)}"
+        )
+    couplings = coefficients.expand(votes.shape[0], -1, -1)
+    return torch.einsum("bij,bije->bje", couplings, votes), couplings  # (6)
+
+
+@final
+class DiscriminativeRouting(Routing):
+    """Discriminative routing (Yang 2021); owns the coefficients ``[i j]``.
+
+    The coefficients want an optimiser of their own, which climbs :meth:`objective`; leave them out
+    of the one that trains the weights.
+
+    Args:
+        n_children: child capsules that one parent sees.
+        n_parents: parent capsules that one child sees.
+        d_parent: size of a parent's pose.
+        penalty: "l1" or "l2".
+        strength: lambda; the authors' code has 1e-5, the paper 1e-3 for MultiMNIST.
+        initial: value of every coefficient at the start.
+        implementation: see :class:`Routing`.
+    """
+
+    competes_over: ClassVar[Literal["parents", "children", "none"]] = "none"
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_parent: int,
+        *,
+        penalty: Literal["l1", "l2"] = "l2",
+        strength: float = 1e-5,
+        initial: float = 1.0,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        if penalty not in ("l1", "l2"):
+            raise ValueError(f'penalty must be "l1" or "l2", not {penalty!r}')
+        self.penalty: Literal["l1", "l2"] = penalty
+        self.strength = strength
+        self.coefficients = nn.Parameter(torch.full((n_children, n_parents), initial))
+
+    def forward(
+        self,
+        votes: Votes | Tensor,
+        activations: Tensor | None = None,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Sum the votes by the coefficients."""
+        self.refuse(parents)
+        return discriminative_routing(self.cast(votes), self.coefficients)
+
+    def objective(self, votes: Votes | Tensor, targets: Tensor) -> Tensor:
+        """What the coefficients are to maximise; the votes get no gradient from it."""
+        return discriminative_objective(
+            self.cast(votes).detach(),
+            self.coefficients,
+            targets,
+            penalty=self.penalty,
+            strength=self.strength,
+        )
+
+    def options(self) -> str:
+        """Penalty and its strength."""
+        return f"penalty={self.penalty}, strength={self.strength:g}"

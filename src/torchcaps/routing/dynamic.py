@@ -1,0 +1,127 @@
+"""Dynamic routing between capsules: coupling by agreement.
+
+Sabour, Frosst and Hinton, 2017, https://arxiv.org/abs/1710.09829, Procedure 1.
+
+    v_j  = |s_j|^2 / (1 + |s_j|^2) * s_j / |s_j|       (1)  squash
+    s_j  = sum_i c_ij u_ij                             (2)  weighted votes
+    c_ij = exp(b_ij) / sum_k exp(b_ik)                 (3)  coupling, over parents
+    b_ij = b_ij + u_ij . v_j                           line 7, agreement
+
+The paper's u-hat_{j|i} is our ``votes[b, i, j]``; its r is ``iterations``.
+
+Deviations: none in the forward pass; gradients flow through every iteration, which the paper leaves
+open. ``leaky`` is the none-of-the-above category of section 7, as the authors' code has it: one
+more logit, always zero, that takes its share of the softmax and leads nowhere. ``priors`` are the
+learned log priors of section 2 (all equal in the paper's experiments). ``bias`` is not in the
+paper: the authors' code adds one to s_j in every iteration.
+"""
+
+from typing import ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchcaps.capsules import Routed, Votes
+from torchcaps.functional import lengths, parent_major, squash
+from torchcaps.routing.base import Implementation, Routing, check_iterations
+
+__all__ = ["DynamicRouting", "dynamic_routing"]
+
+
+def dynamic_routing(
+    votes: Tensor,
+    *,
+    iterations: int = 3,
+    leaky: bool = False,
+    priors: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Routed:
+    """Route votes ``[b i j e]`` to parents by Procedure 1.
+
+    Args:
+        votes: what child i predicts for the pose of parent j.
+        iterations: r in the paper; with 1 the couplings stay as the priors have them.
+        leaky: let a child couple to none of the parents; its couplings then sum to less than 1.
+        priors: logits ``[i j]`` to start from; None starts from zero.
+        bias: ``[j e]``, added to s_j in every iteration.
+
+    Returns:
+        poses ``[b j e]``, activations ``[b j]`` (their lengths) and couplings ``[b i j]``, summing
+        to 1 over parents.
+
+    Cost: O(r b i j e) time; ``[b i j]`` memory beside the votes, r times that for the gradient.
+    """
+    check_iterations(iterations)
+    votes = parent_major(votes)
+    logits = votes.new_zeros(votes.shape[:-1])  # line 2
+    if priors is not None:
+        logits = logits + priors
+    for step in range(iterations):
+        couplings = _leaky_softmax(logits) if leaky else logits.softmax(dim=-1)  # (3)
+        inputs = torch.einsum("bij,bije->bje", couplings, votes)  # (2)
+        poses = squash(inputs if bias is None else inputs + bias)  # (1)
+        if step < iterations - 1:
+            logits = logits + torch.einsum("bije,bje->bij", votes, poses)  # line 7
+    return Routed(poses, lengths(poses), couplings)
+
+
+def _leaky_softmax(logits: Tensor) -> Tensor:
+    return F.pad(logits, (1, 0)).softmax(dim=-1)[..., 1:]
+
+
+@final
+class DynamicRouting(Routing):
+    """Dynamic routing (Sabour 2017); see :func:`dynamic_routing`.
+
+    Args:
+        n_children: child capsules that one parent sees.
+        n_parents: parent capsules that one child sees.
+        d_parent: size of a parent's pose.
+        iterations: r in the paper.
+        leaky: add the none-of-the-above category.
+        learned_priors: learn the logits ``[i j]`` to start from.
+        bias: learn a bias ``[j e]``, as the authors' code does; it starts at 0.1.
+        implementation: see :class:`Routing`.
+    """
+
+    competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_parent: int,
+        *,
+        iterations: int = 3,
+        leaky: bool = False,
+        learned_priors: bool = False,
+        bias: bool = False,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        check_iterations(iterations)
+        self.iterations = iterations
+        self.leaky = leaky
+        self.priors = nn.Parameter(torch.zeros(n_children, n_parents)) if learned_priors else None
+        self.bias = nn.Parameter(torch.full((n_parents, d_parent), 0.1)) if bias else None
+
+    def forward(
+        self,
+        votes: Votes | Tensor,
+        activations: Tensor | None = None,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Route votes; the children's activations are in the lengths of their poses."""
+        self.refuse(parents)
+        return dynamic_routing(
+            self.cast(votes),
+            iterations=self.iterations,
+            leaky=self.leaky,
+            priors=self.priors,
+            bias=self.bias,
+        )
+
+    def options(self) -> str:
+        """Iterations, and what departs from Procedure 1."""
+        return f"iterations={self.iterations}" + (", leaky" if self.leaky else "")

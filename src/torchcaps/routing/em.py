@@ -1,0 +1,186 @@
+"""EM routing: parents are Gaussians fitted to the votes of their children.
+
+Hinton, Sabour and Frosst, "Matrix capsules with EM routing", ICLR 2018, Procedure 1.
+
+    r_ij    = 1 / (number of parents)                                    line 2
+    M-step  r_ij      = r_ij a_i                                         line 2
+            mu_j      = sum_i r_ij v_ij / sum_i r_ij                     line 3
+            sigma_j^2 = sum_i r_ij (v_ij - mu_j)^2 / sum_i r_ij          line 4
+            cost_j    = sum_h (beta_u + log sigma_jh) sum_i r_ij         line 5
+            a_j       = logistic(lambda (beta_a - cost_j))               line 6
+    E-step  p_ij      = prod_h N(v_ijh; mu_jh, sigma_jh^2)               line 2
+            r_ij      = a_j p_ij / sum_k a_k p_ik                        line 3
+
+lambda after t of the iterations is 0.01 (1 - 0.95^(t+1)), from the authors' answers and code.
+
+Deviations: ``min_variance`` is added to sigma^2 (the authors' code: 5e-4) and 1e-7 to the sum of
+r_ij, so that a parent of one child, of equal votes or of no active child stays finite. The E-step
+works on logarithms. ``cost_scale`` multiplies cost_j; 1 is the paper, and
+100 n_parents / n_children takes the number of children a parent happens to have out of its cost
+(Gritzman, https://arxiv.org/abs/1907.00652, second pitfall). The last E-step, whose result nothing
+uses, is left out. Gradients flow through every iteration, as the authors do it.
+
+In a convolution the paper lets all parents of a child compete, at whatever position they are.
+Within ``[b i j e]`` only the parents of one window can; ``child`` says which slots of the windows
+are the same child, and their parents then compete together.
+"""
+
+import math
+from typing import ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchcaps.capsules import Routed, Votes
+from torchcaps.functional import parent_major
+from torchcaps.routing.base import Implementation, Routing, check_iterations
+
+__all__ = ["EMRouting", "em_routing"]
+
+
+def em_routing(
+    votes: Tensor,
+    activations: Tensor,
+    *,
+    beta_a: Tensor | float,
+    beta_u: Tensor | float,
+    iterations: int = 3,
+    inverse_temperature: float = 0.01,
+    cost_scale: float = 1.0,
+    min_variance: float = 5e-4,
+    child: Tensor | None = None,
+) -> Routed:
+    """Route votes ``[b i j e]`` of children with activations ``[b i]`` by Procedure 1.
+
+    Args:
+        votes: what child i predicts for the pose of parent j.
+        activations: how present each child is, between 0 and 1.
+        beta_a: benefit of activating a parent, one number or ``[j]``.
+        beta_u: cost of describing a vote by the parent, one number or ``[j]``.
+        iterations: M-steps, with an E-step between each two.
+        inverse_temperature: lambda rises towards this.
+        cost_scale: factor on the cost of a parent.
+        min_variance: added to every variance.
+        child: integers ``[b i]``; slots with the same number are one child, see :class:`Votes`.
+
+    Returns:
+        poses ``[b j e]`` (the means), activations ``[b j]`` and couplings ``[b i j]``: r_ij of the
+        last E-step, before they are weighed by the child's activation; over parents they sum to 1.
+
+    Cost: O(r b i j e) time, one tensor of the votes' size beside them, 2 r of them for the
+    gradient. Computed in float32 at least. Votes beyond 1e18 overflow float32.
+    """
+    check_iterations(iterations)
+    votes = parent_major(votes)
+    if activations.shape != votes.shape[:2]:
+        raise ValueError(
+            f"activations {list(activations.shape)} must be one number per child of the votes "
+            f"{list(votes.shape)}"
+        )
+    dtype = torch.promote_types(votes.dtype, torch.float32)
+    with torch.autocast(votes.device.type, enabled=False):
+        votes, activations = votes.to(dtype), activations.to(dtype)
+        beta_a, beta_u = (
+            torch.as_tensor(b, dtype=dtype, device=votes.device) for b in (beta_a, beta_u)
+        )
+        logits = votes.new_zeros(votes.shape[:-1])
+        for step in range(iterations):
+            couplings = _compete(logits, child)  # E-step, line 3
+            r = couplings * activations[..., None]  # M-step, line 2
+            mass = r.sum(dim=1)
+            share = r / (mass + 1e-7)[:, None]
+            poses = torch.einsum("bij,bije->bje", share, votes)  # line 3
+            spread = (votes - poses[:, None]).square_()
+            variance = torch.einsum("bij,bije->bje", share, spread) + min_variance  # line 4
+            log_sigma = 0.5 * variance.log()
+            cost = (beta_u[..., None] + log_sigma).sum(dim=-1) * mass * cost_scale  # line 5
+            heat = inverse_temperature * (1 - 0.95 ** (step + 1))
+            logit = heat * (beta_a - cost)
+            if step < iterations - 1:
+                log_p = torch.einsum("bije,bje->bij", spread, -0.5 / variance)  # E-step, line 2
+                log_p = log_p - (log_sigma + 0.5 * math.log(2 * math.pi)).sum(dim=-1)[:, None]
+                logits = F.logsigmoid(logit)[:, None] + log_p
+    return Routed(poses, logit.sigmoid(), couplings)  # line 6
+
+
+def _compete(logits: Tensor, child: Tensor | None) -> Tensor:
+    """Softmax over all parents of a child: those of its window, or of every slot it has."""
+    if child is None:
+        return logits.softmax(dim=-1)
+    slots = child.flatten()
+    window = logits.logsumexp(dim=-1).flatten()
+    floor = torch.full_like(window, -torch.inf)
+    top = floor.scatter_reduce(0, slots, window.detach(), "amax")[slots]
+    total = torch.zeros_like(window).index_add(0, slots, (window - top).exp())
+    normaliser = top + total[slots].log()
+    return (logits - normaliser.reshape(child.shape)[..., None]).exp()
+
+
+@final
+class EMRouting(Routing):
+    """EM routing (Hinton 2018); see :func:`em_routing`. Owns beta_a and beta_u, ``[j]`` each.
+
+    Args:
+        n_children: child capsules that one parent sees.
+        n_parents: parent capsules that one child sees.
+        d_parent: size of a parent's pose.
+        iterations: M-steps.
+        inverse_temperature: lambda rises towards this.
+        cost_scale: factor on the cost of a parent.
+        min_variance: added to every variance.
+        implementation: see :class:`Routing`.
+    """
+
+    competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_parent: int,
+        *,
+        iterations: int = 3,
+        inverse_temperature: float = 0.01,
+        cost_scale: float = 1.0,
+        min_variance: float = 5e-4,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        check_iterations(iterations)
+        self.iterations = iterations
+        self.inverse_temperature = inverse_temperature
+        self.cost_scale = cost_scale
+        self.min_variance = min_variance
+        self.beta_a = nn.Parameter(torch.zeros(n_parents))
+        self.beta_u = nn.Parameter(torch.zeros(n_parents))
+
+    def forward(
+        self,
+        votes: Votes | Tensor,
+        activations: Tensor | None = None,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Route votes, each child weighed by its activation."""
+        self.refuse(parents)
+        if activations is None:
+            raise ValueError(
+                "EM routing weighs children by their activations, and these have none: "
+                "build the layer below with activations"
+            )
+        return em_routing(
+            self.cast(votes),
+            activations,
+            beta_a=self.beta_a,
+            beta_u=self.beta_u,
+            iterations=self.iterations,
+            inverse_temperature=self.inverse_temperature,
+            cost_scale=self.cost_scale,
+            min_variance=self.min_variance,
+            child=votes.child if isinstance(votes, Votes) else None,
+        )
+
+    def options(self) -> str:
+        """Iterations, and what departs from the paper."""
+        scaled = "" if self.cost_scale == 1 else f", cost_scale={self.cost_scale:g}"
+        return f"iterations={self.iterations}{scaled}"

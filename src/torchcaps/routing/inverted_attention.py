@@ -1,0 +1,116 @@
+"""Inverted dot-product attention routing: parents compete for the attention of children.
+
+Tsai, Srivastava, Goh and Salakhutdinov, ICLR 2020, https://arxiv.org/abs/2002.04764, Procedure 1.
+
+    v_ij = W_ij p_i                                    (1)  vote
+    a_ij = p_j . v_ij                                  (2)  agreement
+    r_ij = exp(a_ij) / sum_j' exp(a_ij')               (3)  coupling, over parents
+    p_j  = LayerNorm(sum_i r_ij v_ij)                  (4)  pose
+
+p_j on the right of (2) is the parent's pose of the previous iteration, zero at first: the first
+step couples every child to all parents alike.
+
+Deviations: the agreement is scaled by 1/sqrt(e), as in the authors' code and as published; the
+paper's Eq. 2 without it is ``scale=1.0``. LayerNorm is left out of poses of one number, which it
+would turn into a constant, as in the authors' code.
+
+One call is one step. Concurrent routing (Procedure 2) belongs to the network: it calls every layer
+once per iteration with the parents of the iteration before. ``iterations`` of the class repeats the
+step in one layer instead: the sequential routing of ablation B.
+"""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Routed, Votes
+from torchcaps.functional import lengths, parent_major
+from torchcaps.routing.base import Implementation, Routing, check_iterations
+
+__all__ = ["InvertedAttentionRouting", "inverted_attention_routing"]
+
+
+def inverted_attention_routing(
+    votes: Tensor, parents: Tensor | None = None, *, scale: float | None = None
+) -> Routed:
+    """One step of Procedure 1 on votes ``[b i j e]``, without the LayerNorm of line 6.
+
+    Args:
+        votes: what child i predicts for the pose of parent j.
+        parents: poses ``[b j e]`` of the previous iteration; None is the first, uniform step.
+        scale: factor on the agreement; None is 1/sqrt(e).
+
+    Returns:
+        poses ``[b j e]`` before LayerNorm, activations ``[b j]`` (their lengths: the paper has no
+        activations) and couplings ``[b i j]``, summing to 1 over parents.
+
+    Cost: O(b i j e) time, ``[b i j]`` memory beside the votes; the first step needs none.
+    """
+    votes = parent_major(votes)
+    b, i, j, e = votes.shape
+    if parents is None:
+        couplings = votes.new_full((1, 1, 1), 1 / j).expand(b, i, j)
+        poses = votes.sum(dim=1) / j
+    else:
+        if parents.shape != (b, j, e):
+            raise ValueError(
+                f"parents {list(parents.shape)} must be {[b, j, e]} for votes {[b, i, j, e]}"
+            )
+        agreement = torch.einsum("bije,bje->bij", votes, parents)  # (2)
+        scale = e**-0.5 if scale is None else scale
+        couplings = (scale * agreement).softmax(dim=-1)  # (3)
+        poses = torch.einsum("bij,bije->bje", couplings, votes)  # (4)
+    return Routed(poses, lengths(poses), couplings)
+
+
+@final
+class InvertedAttentionRouting(Routing):
+    """Inverted attention routing (Tsai 2020) with its LayerNorm, shared by all parents.
+
+    Args:
+        n_children: child capsules that one parent sees.
+        n_parents: parent capsules that one child sees.
+        d_parent: size of a parent's pose.
+        iterations: steps per call, each from the poses of the one before.
+        scale: factor on the agreement; None is 1/sqrt(d_parent).
+        layer_norm: False is ablation A.
+        implementation: see :class:`Routing`.
+    """
+
+    competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_parent: int,
+        *,
+        iterations: int = 1,
+        scale: float | None = None,
+        layer_norm: bool = True,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        check_iterations(iterations)
+        self.iterations = iterations
+        self.scale = scale
+        self.norm = nn.LayerNorm(d_parent) if layer_norm and d_parent > 1 else nn.Identity()
+
+    def forward(
+        self,
+        votes: Votes | Tensor,
+        activations: Tensor | None = None,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Take ``iterations`` steps from the given parents, or from none."""
+        dense = self.cast(votes)
+        for _ in range(self.iterations):
+            routed = inverted_attention_routing(dense, parents, scale=self.scale)
+            routed = routed._replace(poses=self.norm(routed.poses))
+            parents = routed.poses
+        return routed
+
+    def options(self) -> str:
+        """Steps per call."""
+        return f"iterations={self.iterations}"

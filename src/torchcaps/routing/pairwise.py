@@ -1,0 +1,108 @@
+"""Pairwise agreement: a parent is as active as the votes for it agree, two by two.
+
+Zhao, Wang and Huang, "An efficient agreement mechanism in CapsNets by pairwise product", ECAI 2020,
+https://arxiv.org/abs/2004.00272, Algorithm 1.
+
+    u_ij = u_ij / |u_ij|                                         line 1
+    s_j  = 1/(2n) ((sum_i u_ij)^2 - sum_i u_ij^2)                line 2, (8), element by element
+    p_j  = s_j / |s_j|                                           line 3
+    a_j  = sum_f s_jf                                            line 4, (6)
+
+n is the number of children, and s_j the mean over them of all products of two different votes.
+
+Deviations: none by default. ``half=False`` leaves out the 1/2 of Eq. 8, as the authors' code does;
+``normalise=False`` leaves out line 1, as section 4.1 does; ``unit=False`` returns s_j as the pose,
+which section 3.3 hands to a next capsule layer. A vote or a sum shorter than 1e-6 has no direction
+and counts as zero.
+"""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from torchcaps.capsules import Routed, Votes
+from torchcaps.functional import parent_major
+from torchcaps.functional import unit as to_unit
+from torchcaps.routing.base import Implementation, Routing
+
+__all__ = ["PairwiseRouting", "pairwise_agreement"]
+
+
+def pairwise_agreement(
+    votes: Tensor, *, normalise: bool = True, half: bool = True, unit: bool = True
+) -> Routed:
+    """Agreement of votes ``[b i j e]`` by Algorithm 1.
+
+    Args:
+        votes: what child i predicts for the pose of parent j.
+        normalise: line 1: only the direction of a vote counts.
+        half: the factor 1/2 of Eq. 8.
+        unit: line 3: return p_j; otherwise s_j.
+
+    Returns:
+        poses ``[b j e]``, activations ``[b j]`` (a_j) and couplings ``[b i j]``: the part of a_j
+        that child i has a hand in, halved as each pair has two; over children they sum to a_j.
+
+    Cost: O(b i j e) time; one tensor of the votes' size beside them if votes are normalised.
+    """
+    votes = parent_major(votes)
+    if normalise:
+        votes = to_unit(votes)  # line 1
+    factor = (0.5 if half else 1.0) / votes.shape[1]
+    total = votes.sum(dim=1)
+    squares = torch.linalg.vector_norm(votes, dim=1).square()
+    s = factor * (total.square() - squares)  # line 2
+    own = torch.linalg.vector_norm(votes, dim=-1).square()
+    couplings = factor * (torch.einsum("bije,bje->bij", votes, total) - own)
+    return Routed(to_unit(s) if unit else s, s.sum(dim=-1), couplings)  # lines 3 and 4
+
+
+@final
+class PairwiseRouting(Routing):
+    """Pairwise agreement (Zhao 2020); see :func:`pairwise_agreement`. Learns nothing.
+
+    Args:
+        n_children: child capsules that one parent sees.
+        n_parents: parent capsules that one child sees.
+        d_parent: size of a parent's pose.
+        normalise: normalise votes before they are compared.
+        half: the factor 1/2 of Eq. 8.
+        unit: return unit poses; False for a layer below another capsule layer.
+        implementation: see :class:`Routing`.
+    """
+
+    competes_over: ClassVar[Literal["parents", "children", "none"]] = "none"
+
+    def __init__(
+        self,
+        n_children: int,
+        n_parents: int,
+        d_parent: int,
+        *,
+        normalise: bool = True,
+        half: bool = True,
+        unit: bool = True,
+        implementation: Implementation = "auto",
+    ) -> None:
+        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        self.normalised = normalise
+        self.halved = half
+        self.unit = unit
+
+    def forward(
+        self,
+        votes: Votes | Tensor,
+        activations: Tensor | None = None,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Compare all votes for a parent with one another."""
+        self.refuse(parents)
+        return pairwise_agreement(
+            self.cast(votes), normalise=self.normalised, half=self.halved, unit=self.unit
+        )
+
+    def options(self) -> str:
+        """What departs from Algorithm 1."""
+        flags = (("normalise", self.normalised), ("half", self.halved), ("unit", self.unit))
+        return ", ".join(f"{name}=False" for name, on in flags if not on)
