@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 import pytest
 import torch
-from routings import ROUTINGS
 from torch import Tensor
 
 import torchcaps as tc
+from routings import ROUTINGS
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import lengths, squash
 from torchcaps.routing import RoutingFactory

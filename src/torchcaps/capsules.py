@@ -106,7 +106,7 @@ class Votes:
         t = self.weight.shape[0]
         poses = self.poses.reshape(b, i // t, t, self.rows, -1)
         votes = torch.einsum("bktpq,tjqr->bjktpr", poses, self.weight)
-        votes = votes.reshape(b, j, i, e).transpose(1, 2)
+        votes = votes.reshape(b, j, i, e).contiguous().transpose(1, 2)
         if self.scale is not None:
             votes = votes * self.scale
         if self.bias is not None:

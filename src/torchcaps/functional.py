@@ -4,6 +4,7 @@ Everything here is finite, with finite gradients, for any finite input, exact ze
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 __all__ = [
     "binary_cross_entropy_loss",
     "cross_entropy_loss",
+    "full_precision",
     "lengths",
     "margin_loss",
     "multi_hot",
@@ -69,9 +71,18 @@ def parent_major(votes: Tensor) -> Tensor:
     """
     if votes.dim() != 4:
         raise ValueError(f"votes must be [b i j e], not {list(votes.shape)}")
+    if not votes.is_floating_point():
+        raise ValueError(f"votes must be floating point numbers, not {votes.dtype}")
     if 0 in votes.shape[1:]:
         raise ValueError(f"votes {list(votes.shape)} need at least one child, parent and entry")
     return votes.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """A context in which autocast does not lower the precision."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def _lengths(poses: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Votes
+from torchcaps.functional import full_precision
 
 __all__ = ["VoteNorm", "VoteNormFactory", "vote_weight"]
 
@@ -121,7 +122,7 @@ class VoteNorm(nn.Module):
     def _statistics(self, votes: Votes) -> tuple[Tensor, Tensor, int]:
         """Mean and variance of the votes, and how many numbers each is over."""
         b, i, j, e = votes.shape
-        with torch.autocast(votes.poses.device.type, enabled=False):
+        with full_precision(votes.poses.device):
             dtype = torch.promote_types(votes.poses.dtype, torch.float32)
             t = votes.weight.shape[0]
             weight = votes.weight.to(dtype)

@@ -47,7 +47,8 @@ def attention_routing(votes: Tensor, weight: Tensor) -> Routed:
             f"the attention kernel {list(weight.shape)} must be {[j, i, e, i]} for votes "
             f"{list(votes.shape)}"
         )
-    logits = torch.einsum("bije,jieo->boj", votes, weight)  # (7)
+    concatenated = votes.transpose(1, 2).flatten(2)  # [b j (i e)]
+    logits = torch.einsum("bjk,jko->boj", concatenated, weight.flatten(1, 2))  # (7)
     couplings = logits.softmax(dim=1)  # (8)
     poses = torch.einsum("bij,bije->bje", couplings, votes)  # (6)
     return Routed(poses, lengths(poses), couplings)

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import parent_major
+from torchcaps.functional import full_precision, parent_major
 from torchcaps.routing.base import Implementation, Routing, check_iterations
 
 __all__ = ["EMRouting", "em_routing"]
@@ -78,8 +78,8 @@ def em_routing(
             f"activations {list(activations.shape)} must be one number per child of the votes "
             f"{list(votes.shape)}"
         )
-    dtype = torch.promote_types(votes.dtype, torch.float32)
-    with torch.autocast(votes.device.type, enabled=False):
+    given, dtype = votes.dtype, torch.promote_types(votes.dtype, torch.float32)
+    with full_precision(votes.device):
         votes, activations = votes.to(dtype), activations.to(dtype)
         beta_a, beta_u = (
             torch.as_tensor(b, dtype=dtype, device=votes.device) for b in (beta_a, beta_u)
@@ -101,7 +101,9 @@ def em_routing(
                 log_p = torch.einsum("bije,bje->bij", spread, -0.5 / variance)  # E-step, line 2
                 log_p = log_p - (log_sigma + 0.5 * math.log(2 * math.pi)).sum(dim=-1)[:, None]
                 logits = F.logsigmoid(logit)[:, None] + log_p
-    return Routed(poses, logit.sigmoid(), couplings)  # line 6
+            del spread  # before the next iteration makes its own
+        routed = Routed(poses, logit.sigmoid(), couplings)  # line 6
+    return Routed(*(tensor.to(given) for tensor in routed))
 
 
 def _compete(logits: Tensor, child: Tensor | None) -> Tensor:

@@ -1,0 +1,102 @@
+"""Votes that have not been cast, and their batch normalisation."""
+
+from typing import Any, Literal, cast
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import torchcaps as tc
+
+sizes = st.integers(1, 4)
+
+
+def slow_vote(pose: Tensor, weight: Tensor) -> Tensor:
+    """One child, one parent: the pose's rows, one after the other, times the weight."""
+    q, r = weight.shape
+    rows = [pose[row * q : (row + 1) * q] for row in range(len(pose) // q)]
+    return torch.stack(
+        [sum((row[k] * weight[k, c] for k in range(q)), torch.tensor(0.0).double())
+         for row in rows for c in range(r)]
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=40)
+@given(b=sizes, shared=sizes, repeats=sizes, j=sizes, p=sizes, q=sizes, r=sizes)
+def test_dense_votes_are_pose_times_weight(
+    b: int, shared: int, repeats: int, j: int, p: int, q: int, r: int
+) -> None:
+    poses = torch.randn(b, shared * repeats, p * q).double()
+    weight = torch.randn(shared, j, q, r).double()
+    votes = tc.Votes(poses, weight)
+    dense = votes.dense()
+    assert dense.shape == votes.shape == (b, shared * repeats, j, p * r)
+    assert dense.transpose(1, 2).is_contiguous()
+    for n in range(b):
+        for child in range(shared * repeats):
+            for parent in range(j):
+                expected = slow_vote(poses[n, child], weight[child % shared, parent])
+                torch.testing.assert_close(dense[n, child, parent], expected)
+
+
+def test_scale_and_bias_apply_to_every_vote() -> None:
+    poses, weight = torch.randn(2, 3, 4), torch.randn(3, 5, 2, 3)
+    scale, bias = torch.randn(6), torch.randn(3, 1, 6)
+    plain = tc.Votes(poses, weight).dense()
+    torch.testing.assert_close(tc.Votes(poses, weight, scale, bias).dense(), plain * scale + bias)
+
+
+@pytest.mark.parametrize(("q", "shared"), [(4, 6), (2, 6), (2, 3)])
+@pytest.mark.parametrize("per", ["entry", "capsule"])
+def test_vote_norm_is_batch_norm_of_dense_votes(
+    q: int, shared: int, per: Literal["entry", "capsule"]
+) -> None:
+    torch.manual_seed(0)
+    b, i, j, e = 8, 6, 3, 4
+    poses = (torch.randn(b, i, 4) + 3 * torch.randn(1, i, 4)).double().requires_grad_()
+    weight = torch.randn(shared, j, q, q).double().requires_grad_()
+    ours = tc.VoteNorm(i, j, e, per=per).double()
+    theirs = nn.BatchNorm1d(e if per == "entry" else i * j * e, eps=1e-3, momentum=0.01).double()
+    with torch.no_grad():
+        ours.weight.copy_(torch.randn_like(ours.weight))
+        ours.bias.copy_(torch.randn_like(ours.bias))
+        theirs.weight.copy_(ours.weight.flatten())
+        theirs.bias.copy_(ours.bias.flatten())
+    for _ in range(2):
+        got = ours(tc.Votes(poses, weight)).dense()
+        dense = tc.Votes(poses, weight).dense()
+        flat = dense.reshape(-1, e) if per == "entry" else dense.reshape(b, -1)
+        expected = theirs(flat).reshape(b, i, j, e)
+        torch.testing.assert_close(got, expected)
+    towards = torch.randn_like(got)
+    gradients = torch.autograd.grad((got * towards).sum(), (poses, weight))
+    expecteds = torch.autograd.grad((expected * towards).sum(), (poses, weight))
+    for gradient, expected_gradient in zip(gradients, expecteds, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient)
+    assert theirs.running_mean is not None
+    assert theirs.running_var is not None
+    torch.testing.assert_close(ours.running_mean.flatten(), theirs.running_mean)
+    torch.testing.assert_close(ours.running_var.flatten(), theirs.running_var)
+    got = ours.eval()(tc.Votes(poses, weight)).dense()
+    torch.testing.assert_close(got, theirs.eval()(flat).reshape(b, i, j, e))
+
+
+def test_vote_norm_keeps_small_spreads_of_large_votes() -> None:
+    torch.manual_seed(0)
+    poses = 1000 + 0.1 * torch.randn(64, 5, 4)
+    weight = torch.randn(1, 1, 4, 4).expand(5, 1, 4, 4)
+    dense = tc.VoteNorm(5, 1, 4, eps=1e-8)(tc.Votes(poses, weight)).dense()
+    assert dense.std(dim=(0, 1, 2)).sub(1).abs().max() < 0.05
+
+
+def test_vote_norm_refuses_what_it_cannot_normalise() -> None:
+    norm = tc.VoteNorm(2, 2, 4, per="capsule")
+    poses, weight = torch.randn(1, 2, 4), torch.randn(2, 2, 4, 4)
+    with pytest.raises(ValueError, match="more than one vote"):
+        norm(tc.Votes(poses, weight))
+    with pytest.raises(ValueError, match="already have a scale or a bias"):
+        norm(tc.Votes(poses, weight, bias=torch.zeros(4)))
+    with pytest.raises(ValueError, match='"entry" or "capsule"'):
+        tc.VoteNorm(2, 2, 4, per=cast(Any, "batch"))
