@@ -1,0 +1,61 @@
+"""The demo: its pictures are what they claim, its networks learn, its command is friendly."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from torchcaps import __version__
+from torchcaps.cli import app
+from torchcaps.demo import CONTENDERS, ORDERS, PartsNetwork, arrangements, train
+
+
+def test_pictures_are_reproducible_and_hold_the_same_parts_in_every_class() -> None:
+    images, labels = arrangements(3_000, torch.Generator().manual_seed(0))
+    again, _ = arrangements(3_000, torch.Generator().manual_seed(0))
+    assert torch.equal(images, again)
+    assert images.shape == (3_000, 1, 28, 28)
+    assert images.min() >= 0
+    assert images.max() <= 1
+    ink = torch.stack([images[labels == k].sum(dim=(1, 2, 3)).mean() for k in range(6)])
+    assert (ink / ink.mean() - 1).abs().max() < 0.02
+    assert len({tuple(order) for order in ORDERS.tolist()}) == 6
+    assert all(sorted(order) == [0, 1, 2, 3] for order in ORDERS.tolist())
+
+
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_every_routing_learns(name: str) -> None:
+    losses: list[float] = []
+    result = train(CONTENDERS[name], steps=90, progress=lambda step, loss: losses.append(loss))
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+    assert result.accuracy > 0.35
+    network = PartsNetwork(CONTENDERS[name])
+    assert result.parameters == sum(p.numel() for p in network.parameters())
+
+
+def test_training_is_reproducible() -> None:
+    contender = next(iter(CONTENDERS.values()))
+    first: list[float] = []
+    second: list[float] = []
+    train(contender, steps=5, progress=lambda step, loss: first.append(loss))
+    train(contender, steps=5, progress=lambda step, loss: second.append(loss))
+    assert len(first) == 5
+    assert first == second
+
+
+def test_the_command_prints_a_table_or_json() -> None:
+    runner = CliRunner()
+    table = runner.invoke(app, ["demo", "--steps", "1"])
+    assert table.exit_code == 0
+    assert all(name in table.stdout for name in CONTENDERS)
+    printed = runner.invoke(app, ["demo", "--steps", "1", "--json"])
+    assert set(json.loads(printed.stdout)) == set(CONTENDERS)
+    assert runner.invoke(app, ["--version"]).stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--steps", "0"], ["dmeo"], ["demo", "--seed", "x"]])
+def test_wrong_use_exits_with_2_and_no_trace(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

@@ -1,0 +1,39 @@
+"""The README's code runs, and its numbers are those the demo prints."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchcaps.demo import CONTENDERS
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_examples_run_and_give_the_shapes_they_claim() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+        for line in block.splitlines():
+            claim = re.match(r"(routed\.\w+) *# (\[[\d, ]+\])", line)
+            if claim:
+                shape = list(eval(claim[1], names).shape)
+                assert str(shape) == claim[2]
+    torch.testing.assert_close(names["routed"].couplings.sum(-1), torch.ones(2, 1152))
+    assert names["out"].poses.shape == (2, 10, 16)
+    assert names["couplings"].shape == (2, 6, 3)
+
+
+def test_the_demo_table_names_every_contender() -> None:
+    rows = re.findall(r"^\| (.+?) \| ([\d.]+)% \|$", README.read_text(), flags=re.MULTILINE)
+    assert [name for name, _ in rows] == list(CONTENDERS)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_documents_fit_their_width(document: str) -> None:
+    lines = (README.parent / document).read_text().splitlines()
+    assert all(len(line) <= 130 for line in lines if not line.startswith(("|", "make")))
