@@ -94,9 +94,16 @@ def test_vote_norm_keeps_small_spreads_of_large_votes() -> None:
 def test_vote_norm_refuses_what_it_cannot_normalise() -> None:
     norm = tc.VoteNorm(2, 2, 4, per="capsule")
     poses, weight = torch.randn(1, 2, 4), torch.randn(2, 2, 4, 4)
-    with pytest.raises(ValueError, match="more than one vote"):
-        norm(tc.Votes(poses, weight))
     with pytest.raises(ValueError, match="already have a scale or a bias"):
         norm(tc.Votes(poses, weight, bias=torch.zeros(4)))
     with pytest.raises(ValueError, match='"entry" or "capsule"'):
         tc.VoteNorm(2, 2, 4, per=cast(Any, "batch"))
+
+
+def test_a_single_vote_is_normalised_by_the_running_statistics() -> None:
+    norm = tc.VoteNorm(2, 2, 4, per="capsule")
+    votes = tc.Votes(torch.randn(1, 2, 4), torch.randn(2, 2, 4, 4))
+    dense = norm(votes).dense()
+    torch.testing.assert_close(dense, votes.dense() / (1 + 1e-3) ** 0.5)
+    assert (norm.running_mean == 0).all()
+    assert (norm.running_var == 1).all()

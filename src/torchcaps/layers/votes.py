@@ -63,7 +63,8 @@ class VoteNorm(nn.Module):
     A vote is linear in the child's pose, so the mean and variance of the votes follow from those
     of the poses: ``mean(x W) = mean(x) W`` and ``var(x W) = W' cov(x) W``. Votes come back not yet
     cast, with a scale and a bias. Values and running statistics are those of ``nn.BatchNorm1d``
-    over the dense votes.
+    over the dense votes. A single vote has no variance: it is normalised by the running statistics,
+    in training too.
 
     Args:
         n_children: children i.
@@ -104,10 +105,9 @@ class VoteNorm(nn.Module):
         """Votes with the scale and bias that normalise them."""
         if votes.scale is not None or votes.bias is not None:
             raise ValueError("votes that already have a scale or a bias cannot be normalised")
-        if self.training:
-            mean, variance, count = self._statistics(votes)
-            if count < 2:
-                raise ValueError("normalising votes in training needs more than one vote per entry")
+        count = self._count(votes)
+        if self.training and count > 1:
+            mean, variance = self._statistics(votes)
             with torch.no_grad():
                 self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
                 unbiased = variance * (count / (count - 1))
@@ -119,8 +119,13 @@ class VoteNorm(nn.Module):
         dtype = votes.poses.dtype
         return Votes(votes.poses, votes.weight, scale.to(dtype), bias.to(dtype), votes.child)
 
-    def _statistics(self, votes: Votes) -> tuple[Tensor, Tensor, int]:
-        """Mean and variance of the votes, and how many numbers each is over."""
+    def _count(self, votes: Votes) -> int:
+        """How many votes one mean and variance is over."""
+        b, i, j, _ = votes.shape
+        return b if self.per == "capsule" else b * i * j
+
+    def _statistics(self, votes: Votes) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the votes."""
         b, i, j, e = votes.shape
         with full_precision(votes.poses.device):
             dtype = torch.promote_types(votes.poses.dtype, torch.float32)
@@ -134,9 +139,9 @@ class VoteNorm(nn.Module):
             half = torch.einsum("ktpqs,tjsr->ktjpqr", covariance, weight)
             variance = torch.einsum("ktjpqr,tjqr->ktjpr", half, weight).reshape(i, j, e)
             if self.per == "capsule":
-                return mean, variance, b
+                return mean, variance
             spread, overall = torch.var_mean(mean, dim=(0, 1), correction=0)
-            return overall, variance.mean(dim=(0, 1)) + spread, b * i * j
+            return overall, variance.mean(dim=(0, 1)) + spread
 
     def extra_repr(self) -> str:
         """What is normalised over."""

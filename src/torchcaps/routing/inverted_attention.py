@@ -107,8 +107,8 @@ class InvertedAttentionRouting(Routing):
         dense = self.cast(votes)
         for _ in range(self.iterations):
             routed = inverted_attention_routing(dense, parents, scale=self.scale)
-            routed = routed._replace(poses=self.norm(routed.poses))
-            parents = routed.poses
+            parents = self.norm(routed.poses)
+            routed = Routed(parents, routed.activations, routed.couplings)
         return routed
 
     def options(self) -> str:
