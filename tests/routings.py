@@ -17,6 +17,7 @@ ROUTINGS: dict[str, RoutingFactory] = {
     "inverted-attention-a": partial(
         tc.InvertedAttentionRouting, iterations=2, layer_norm=False, scale=1.0
     ),
+    "inverted-attention-c": partial(tc.InvertedAttentionRouting, iterations=2, activated=True),
     "attention": tc.AttentionRouting,
     "attention-unbounded": partial(tc.AttentionRouting, bounded=False),
     "pairwise": tc.PairwiseRouting,

@@ -1,6 +1,6 @@
 """torchcaps: capsule networks for PyTorch, correct to the papers."""
 
-from torchcaps.capsules import Capsules, Routed, Votes
+from torchcaps.capsules import Capsules, Output, Routed, Votes
 from torchcaps.functional import (
     binary_cross_entropy_loss,
     cross_entropy_loss,
@@ -13,6 +13,7 @@ from torchcaps.functional import (
     squash,
 )
 from torchcaps.layers import (
+    CapsuleHead,
     ClassCapsules,
     ConvCapsules,
     ConvTransformCapsules,
@@ -25,6 +26,22 @@ from torchcaps.layers import (
     RectifiedActivation,
     Squash,
     VoteNorm,
+)
+from torchcaps.models import (
+    ARCapsNet,
+    AttentionCapsNet,
+    CapsNet,
+    Classifier,
+    EMCapsNet,
+    Ensemble,
+    Network,
+    ResCapsNet,
+    build,
+    list_models,
+    load,
+    load_weights,
+    predict,
+    save,
 )
 from torchcaps.routing import (
     AttentionRouting,
@@ -47,24 +64,34 @@ from torchcaps.routing import (
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ARCapsNet",
+    "AttentionCapsNet",
     "AttentionRouting",
+    "CapsNet",
     "CapsuleActivation",
+    "CapsuleHead",
     "Capsules",
     "ClassCapsules",
+    "Classifier",
     "ConvCapsules",
     "ConvTransformCapsules",
     "Decoder",
     "DeconvolutionDecoder",
     "DiscriminativeRouting",
     "DynamicRouting",
+    "EMCapsNet",
     "EMRouting",
+    "Ensemble",
     "FullyConnectedDecoder",
     "InvertedAttentionRouting",
     "LinearCapsules",
+    "Network",
+    "Output",
     "PairwiseRouting",
     "PoseNorm",
     "PrimaryCapsules",
     "RectifiedActivation",
+    "ResCapsNet",
     "Routed",
     "Routing",
     "Squash",
@@ -72,6 +99,7 @@ __all__ = [
     "Votes",
     "attention_routing",
     "binary_cross_entropy_loss",
+    "build",
     "cross_entropy_loss",
     "discriminative_objective",
     "discriminative_routing",
@@ -79,10 +107,15 @@ __all__ = [
     "em_routing",
     "inverted_attention_routing",
     "lengths",
+    "list_models",
+    "load",
+    "load_weights",
     "margin_loss",
     "normalised_lengths",
     "pairwise_agreement",
+    "predict",
     "reconstruction_loss",
+    "save",
     "spread_loss",
     "spread_margin",
     "squash",

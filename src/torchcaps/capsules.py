@@ -1,4 +1,4 @@
-"""What travels through a capsule network: capsules, votes that have not been cast, routed capsules.
+"""What travels through a capsule network: capsules, votes not yet cast, routed capsules, output.
 
 Axes: b batch (and folded positions), i child, j parent, d child pose, e parent pose, h w image,
 p q rows and columns of a matrix pose.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Capsules", "Routed", "Votes"]
+__all__ = ["Capsules", "Output", "Routed", "Votes"]
 
 
 class Capsules(NamedTuple):
@@ -42,6 +42,21 @@ class Routed(NamedTuple):
     poses: Tensor
     activations: Tensor
     couplings: Tensor
+
+
+class Output(NamedTuple):
+    """What a network returns, always whole.
+
+    ``scores`` ``[b n]`` are what the paper classifies by: lengths, activations or logits.
+    ``capsules`` are the class capsules, None for a network without capsules. ``couplings`` has one
+    tensor per capsule layer if they were asked for, and is empty otherwise. ``reconstruction`` is
+    ``[b c h w]``, ``[b k c h w]`` for k objects in one image, or None.
+    """
+
+    scores: Tensor
+    capsules: Capsules | None = None
+    couplings: tuple[Tensor, ...] = ()
+    reconstruction: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

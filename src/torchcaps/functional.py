@@ -3,7 +3,9 @@
 Everything here is finite, with finite gradients, for any finite input, exact zeros included.
 """
 
+import difflib
 import math
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
@@ -18,6 +20,7 @@ __all__ = [
     "lengths",
     "margin_loss",
     "multi_hot",
+    "nearest_name",
     "normalised_lengths",
     "parent_major",
     "reconstruction_loss",
@@ -201,3 +204,9 @@ def multi_hot(targets: Tensor, scores: Tensor, *, several: bool = True) -> Tenso
         f"targets {list(targets.shape)} do not fit scores {list(scores.shape)}: "
         f"they must be {allowed}"
     )
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """The end of a sentence that suggests the closest of the names, if any is close."""
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""

@@ -2,11 +2,13 @@
 
 from torchcaps.layers.conv import ConvCapsules, ConvTransformCapsules
 from torchcaps.layers.decoders import Decoder, DeconvolutionDecoder, FullyConnectedDecoder
+from torchcaps.layers.head import CapsuleHead
 from torchcaps.layers.linear import ClassCapsules, LinearCapsules
 from torchcaps.layers.primary import PoseNorm, PrimaryCapsules, RectifiedActivation, Squash
 from torchcaps.layers.votes import VoteNorm
 
 __all__ = [
+    "CapsuleHead",
     "ClassCapsules",
     "ConvCapsules",
     "ConvTransformCapsules",

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from torchcaps.capsules import Capsules, Routed, Votes
 from torchcaps.layers.votes import VoteNormFactory, vote_weight
 from torchcaps.layers.windows import Pair, grid_of, pair, same_child, windows
-from torchcaps.routing import AttentionRouting, EMRouting, InvertedAttentionRouting, RoutingFactory
+from torchcaps.routing import (
+    AttentionRouting,
+    EMRouting,
+    InvertedAttentionRouting,
+    Routing,
+    RoutingFactory,
+)
 
 __all__ = ["ConvCapsules", "ConvTransformCapsules"]
 
@@ -25,7 +31,7 @@ class SlidingCapsules(nn.Module, ABC):
         padding: zeros around the grid.
     """
 
-    routing: nn.Module
+    routing: Routing
 
     def __init__(
         self,

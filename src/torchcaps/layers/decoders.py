@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 __all__ = ["Decoder", "DeconvolutionDecoder", "FullyConnectedDecoder"]
@@ -112,6 +113,19 @@ class FullyConnectedDecoder(Decoder):
 
 
 @final
+class DenseNorm(nn.BatchNorm1d):
+    """Batch normalisation that takes a batch of one, too: by the running statistics."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Normalise ``[b n]``."""
+        if features.shape[0] > 1:
+            return super().forward(features)
+        return F.batch_norm(
+            features, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
+
+
+@final
 class DeconvolutionDecoder(Decoder):
     """Zhao 2020, section 4.3: only the chosen pose, then three transposed convolutions.
 
@@ -135,7 +149,7 @@ class DeconvolutionDecoder(Decoder):
         height, across = image_height // 4, image_width // 4
         self.layers = nn.Sequential(
             nn.Linear(d, height * across * width),
-            nn.BatchNorm1d(height * across * width, eps=1e-3, momentum=0.01),
+            DenseNorm(height * across * width, eps=1e-3, momentum=0.01),
             nn.LeakyReLU(0.3),
             nn.Unflatten(1, (width, height, across)),
             nn.ConvTranspose2d(width, width // 2, 5, padding=2),

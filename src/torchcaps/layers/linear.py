@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchcaps.capsules import Capsules, Routed, Votes
 from torchcaps.layers.votes import VoteNormFactory, vote_weight
 from torchcaps.layers.windows import grid_of
-from torchcaps.routing import DynamicRouting, EMRouting, RoutingFactory
+from torchcaps.routing import DynamicRouting, EMRouting, Routing, RoutingFactory
 
 __all__ = ["ClassCapsules", "LinearCapsules"]
 
@@ -108,7 +108,7 @@ class ClassCapsules(nn.Module):
             raise ValueError("coordinate addition needs a parent's pose of at least 2 numbers")
         self.shape = (n_types, d_child)
         self.coordinates = coordinates
-        self.routing = routing(n_types, n_parents, d_parent)
+        self.routing: Routing = routing(n_types, n_parents, d_parent)
 
     def votes(self, children: Capsules | Routed) -> Votes:
         """What the children would vote; nothing is cast."""

@@ -92,6 +92,7 @@ class AttentionRouting(Routing):
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "children"
+    per_child = True
 
     def __init__(
         self,

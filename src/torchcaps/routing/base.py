@@ -30,6 +30,9 @@ class Routing(nn.Module, ABC):
     competes_over: ClassVar[Literal["parents", "children", "none"]]
     """The axis over which couplings sum to one."""
 
+    per_child: bool = False
+    """Whether something is learned about each child, which fixes how many there are."""
+
     def __init__(
         self,
         n_children: int,

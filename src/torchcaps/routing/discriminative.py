@@ -99,6 +99,7 @@ class DiscriminativeRouting(Routing):
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "none"
+    per_child = True
 
     def __init__(
         self,

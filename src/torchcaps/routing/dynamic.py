@@ -103,6 +103,7 @@ class DynamicRouting(Routing):
         check_iterations(iterations)
         self.iterations = iterations
         self.leaky = leaky
+        self.per_child = learned_priors
         self.priors = nn.Parameter(torch.zeros(n_children, n_parents)) if learned_priors else None
         self.bias = nn.Parameter(torch.full((n_parents, d_parent), 0.1)) if bias else None
 

@@ -88,11 +88,7 @@ def em_routing(
         for step in range(iterations):
             couplings = _compete(logits, child)  # E-step, line 3
             r = couplings * activations[..., None]  # M-step, line 2
-            mass = r.sum(dim=1)
-            share = r / (mass + 1e-7)[:, None]
-            poses = torch.einsum("bij,bije->bje", share, votes)  # line 3
-            spread = (votes - poses[:, None]).square_()
-            variance = torch.einsum("bij,bije->bje", share, spread) + min_variance  # line 4
+            poses, spread, variance, mass = fit_gaussians(votes, r, min_variance=min_variance)
             log_sigma = 0.5 * variance.log()
             cost = (beta_u[..., None] + log_sigma).sum(dim=-1) * mass * cost_scale  # line 5
             heat = inverse_temperature * (1 - 0.95 ** (step + 1))
@@ -104,6 +100,23 @@ def em_routing(
             del spread  # before the next iteration makes its own
         routed = Routed(poses, logit.sigmoid(), couplings)  # line 6
     return Routed(*(tensor.to(given) for tensor in routed))
+
+
+def fit_gaussians(
+    votes: Tensor, r: Tensor, *, min_variance: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """M-step, lines 3 and 4: fit a Gaussian per parent to the votes weighed by r ``[b i j]``.
+
+    Returns:
+        Means ``[b j e]``, squared distances ``[b i j e]`` from them, variances ``[b j e]`` and the
+        total weight ``[b j]``.
+    """
+    mass = r.sum(dim=1)
+    share = r / (mass + 1e-7)[:, None]
+    mean = torch.einsum("bij,bije->bje", share, votes)  # line 3
+    spread = (votes - mean[:, None]).square_()
+    variance = torch.einsum("bij,bije->bje", share, spread) + min_variance  # line 4
+    return mean, spread, variance, mass
 
 
 def _compete(logits: Tensor, child: Tensor | None) -> Tensor:

@@ -14,6 +14,10 @@ Deviations: the agreement is scaled by 1/sqrt(e), as in the authors' code and as
 paper's Eq. 2 without it is ``scale=1.0``. LayerNorm is left out of poses of one number, which it
 would turn into a constant, as in the authors' code.
 
+``activated`` is ablation C, capsules with "the same kind of activations as EM routing", which the
+paper says no more about. Here child i weighs in with a_i, p_j = LayerNorm(sum_i r_ij a_i v_ij), and
+the parent's activation is that of an M-step of EM routing with the couplings r_ij.
+
 One call is one step. Concurrent routing (Procedure 2) belongs to the network: it calls every layer
 once per iteration with the parents of the iteration before. ``iterations`` of the class repeats the
 step in one layer instead: the sequential routing of ablation B.
@@ -27,6 +31,7 @@ from torch import Tensor, nn
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import lengths, parent_major
 from torchcaps.routing.base import Implementation, Routing, check_iterations
+from torchcaps.routing.em import fit_gaussians
 
 __all__ = ["InvertedAttentionRouting", "inverted_attention_routing"]
 
@@ -64,6 +69,22 @@ def inverted_attention_routing(
     return Routed(poses, lengths(poses), couplings)
 
 
+def _activate(
+    votes: Tensor,
+    couplings: Tensor,
+    activations: Tensor | None,
+    beta_a: Tensor,
+    beta_u: Tensor,
+) -> Routed:
+    """Ablation C: weigh the children by their activations and give the parents some."""
+    if activations is None:
+        raise ValueError("activated=True weighs children by their activations: these have none")
+    r = couplings * activations[..., None]
+    mean, _, variance, mass = fit_gaussians(votes, r, min_variance=5e-4)
+    cost = (beta_u[:, None] + 0.5 * variance.log()).sum(dim=-1) * mass
+    return Routed(mean * mass[..., None], (0.01 * (beta_a - cost)).sigmoid(), couplings)
+
+
 @final
 class InvertedAttentionRouting(Routing):
     """Inverted attention routing (Tsai 2020) with its LayerNorm, shared by all parents.
@@ -75,6 +96,7 @@ class InvertedAttentionRouting(Routing):
         iterations: steps per call, each from the poses of the one before.
         scale: factor on the agreement; None is 1/sqrt(d_parent).
         layer_norm: False is ablation A.
+        activated: children and parents have activations: ablation C.
         implementation: see :class:`Routing`.
     """
 
@@ -89,6 +111,7 @@ class InvertedAttentionRouting(Routing):
         iterations: int = 1,
         scale: float | None = None,
         layer_norm: bool = True,
+        activated: bool = False,
         implementation: Implementation = "auto",
     ) -> None:
         super().__init__(n_children, n_parents, d_parent, implementation=implementation)
@@ -96,6 +119,8 @@ class InvertedAttentionRouting(Routing):
         self.iterations = iterations
         self.scale = scale
         self.norm = nn.LayerNorm(d_parent) if layer_norm and d_parent > 1 else nn.Identity()
+        self.beta_a = nn.Parameter(torch.zeros(n_parents)) if activated else None
+        self.beta_u = nn.Parameter(torch.zeros(n_parents)) if activated else None
 
     def forward(
         self,
@@ -107,6 +132,8 @@ class InvertedAttentionRouting(Routing):
         dense = self.cast(votes)
         for _ in range(self.iterations):
             routed = inverted_attention_routing(dense, parents, scale=self.scale)
+            if self.beta_a is not None and self.beta_u is not None:
+                routed = _activate(dense, routed.couplings, activations, self.beta_a, self.beta_u)
             parents = self.norm(routed.poses)
             routed = Routed(parents, routed.activations, routed.couplings)
         return routed

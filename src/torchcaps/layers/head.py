@@ -1,0 +1,100 @@
+"""A capsule head for anyone's backbone."""
+
+from functools import partial
+from typing import final
+
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, Output, Routed
+from torchcaps.layers.linear import ClassCapsules
+from torchcaps.layers.primary import PoseNorm, PrimaryCapsules, RectifiedActivation, Squash
+from torchcaps.routing import (
+    AttentionRouting,
+    EMRouting,
+    InvertedAttentionRouting,
+    RoutingFactory,
+)
+
+__all__ = ["CapsuleHead"]
+
+ROUTING = partial(InvertedAttentionRouting, iterations=2)
+"""The default: two steps of inverted attention, scored by a linear classifier."""
+
+
+@final
+class CapsuleHead(nn.Module):
+    """Class capsules on top of any features: a map ``[b c h w]`` or tokens ``[b n c]``.
+
+    A 1x1 convolution makes primary capsules at every position; class capsules share their weights
+    over positions, so that maps of any size work, and know where a child is by coordinate addition.
+    A routing that learns something about each child (attention, discriminative) routes at every
+    position among the types there, without coordinates; the class capsules are the mean over
+    positions.
+
+    ``scores`` are logits for the default, inverted attention: train them with cross-entropy. With
+    another routing they are what its paper has: lengths (dynamic, attention, discriminative: margin
+    loss), activations (EM: spread loss) or agreement (pairwise: cross-entropy).
+
+    Args:
+        in_channels: channels of the features.
+        num_classes: classes.
+        routing: a routing class, or a partial of one.
+        n_types: types of primary capsules.
+        d: size of all poses.
+        matrix: read poses as square matrices, with d / sqrt(d) times fewer weights.
+        coordinates: add the position of a child to its vote.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int,
+        *,
+        routing: RoutingFactory = ROUTING,
+        n_types: int = 32,
+        d: int = 16,
+        matrix: bool = True,
+        coordinates: bool = True,
+    ) -> None:
+        super().__init__()
+        self.classes = ClassCapsules(
+            n_types, num_classes, d, d, routing=routing, matrix=matrix, coordinates=coordinates
+        )
+        kind = self.classes.routing
+        self.local = kind.per_child
+        self.classes.coordinates = coordinates and not self.local
+        inverted = isinstance(kind, InvertedAttentionRouting)
+        normalised = inverted or isinstance(kind, EMRouting)
+        rectified = isinstance(kind, AttentionRouting)
+        self.primary = PrimaryCapsules(
+            in_channels,
+            n_types,
+            d,
+            nonlinearity=PoseNorm if normalised else RectifiedActivation if rectified else Squash,
+            activations=isinstance(kind, EMRouting),
+        )
+        self.classifier = nn.Linear(d, 1) if inverted else None
+        self.in_channels = in_channels
+
+    def forward(self, features: Tensor) -> Output:
+        """Scores ``[b n]``, class capsules and their couplings ``[b (h w i) n]``."""
+        if features.dim() == 3:
+            features = features.transpose(1, 2).unsqueeze(-1)
+        if features.dim() != 4 or features.shape[1] != self.in_channels:
+            raise ValueError(
+                f"CapsuleHead takes a map [b {self.in_channels} h w] or tokens "
+                f"[b n {self.in_channels}], not {list(features.shape)}"
+            )
+        children = self.primary(features)
+        routed = self._by_position(children) if self.local else self.classes(children)
+        scores = routed.activations
+        if self.classifier is not None:
+            scores = self.classifier(routed.poses).squeeze(-1)
+        return Output(scores, Capsules(routed.poses, routed.activations), (routed.couplings,))
+
+    def _by_position(self, children: Capsules) -> Routed:
+        b, h, w, i, d = children.poses.shape
+        here = Capsules(children.poses.reshape(b * h * w, 1, 1, i, d))
+        routed = self.classes(here)
+        poses, activations, couplings = (x.unflatten(0, (b, h * w)) for x in routed)
+        return Routed(poses.mean(dim=1), activations.mean(dim=1), couplings.flatten(1, 2) / (h * w))

@@ -1,0 +1,28 @@
+"""The networks of the papers and their baselines, from the layers."""
+
+from torchcaps.models.choi import ARCapsNet
+from torchcaps.models.files import load, load_weights, save
+from torchcaps.models.hinton import EMCapsNet
+from torchcaps.models.network import Classifier, Ensemble, Network, predict
+from torchcaps.models.sabour import CapsNet
+from torchcaps.models.tsai import AttentionCapsNet
+from torchcaps.models.zhao import ResCapsNet
+from torchcaps.models.zoo import ZOO, build, list_models
+
+__all__ = [
+    "ZOO",
+    "ARCapsNet",
+    "AttentionCapsNet",
+    "CapsNet",
+    "Classifier",
+    "EMCapsNet",
+    "Ensemble",
+    "Network",
+    "ResCapsNet",
+    "build",
+    "list_models",
+    "load",
+    "load_weights",
+    "predict",
+    "save",
+]

@@ -1,0 +1,184 @@
+"""Feature extractors under the capsules of the papers: one convolution, or residual blocks."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import final
+
+from torch import Tensor, nn
+
+__all__ = ["Backbone", "BackboneFactory", "ConvBackbone", "ResNetBackbone", "ResNetV2Backbone"]
+
+
+class Backbone(nn.Module, ABC):
+    """Features ``[b c h w]`` from images, with a known size."""
+
+    out_channels: int
+
+    @abstractmethod
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of the features of an image."""
+
+
+BackboneFactory = Callable[[int], Backbone]
+"""A backbone class, or a partial of one: called with the channels of the images."""
+
+
+@final
+class ConvBackbone(Backbone):
+    """One convolution, batch normalisation if asked for, and a nonlinearity."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int = 256,
+        kernel_size: int = 9,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        batch_norm: bool = False,
+        nonlinearity: Callable[[], nn.Module] = nn.ReLU,
+    ) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+        self.conv = nn.Conv2d(
+            in_channels, out_channels, kernel_size, stride, padding, bias=not batch_norm
+        )
+        self.norm = nn.BatchNorm2d(out_channels) if batch_norm else nn.Identity()
+        self.nonlinearity = nonlinearity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of the images."""
+        features: Tensor = self.nonlinearity(self.norm(self.conv(images)))
+        return features
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of the features."""
+        k, s, p = self.conv.kernel_size[0], self.conv.stride[0], int(self.conv.padding[0])
+        return (height + 2 * p - k) // s + 1, (width + 2 * p - k) // s + 1
+
+
+def conv3x3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
+    """The convolution of a residual block: 3x3, no bias."""
+    return nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
+
+
+def keras_norm(channels: int) -> nn.BatchNorm2d:
+    """Batch normalisation with the defaults of Keras, in which Choi and Zhao wrote their code."""
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
+
+
+@final
+class BasicBlock(nn.Module):
+    """Residual block of He 2016a: conv, norm, ReLU, conv, norm, add, ReLU."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            conv3x3(in_channels, out_channels, stride),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(),
+            conv3x3(out_channels, out_channels),
+            nn.BatchNorm2d(out_channels),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False),
+                nn.BatchNorm2d(out_channels),
+            )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Add the residual."""
+        total: Tensor = self.residual(features) + self.shortcut(features)
+        return total.relu()
+
+
+@final
+class PreactivationBlock(nn.Module):
+    """Residual block of He 2016b: norm, ReLU, conv, norm, ReLU, conv, add."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Sequential(keras_norm(in_channels), nn.ReLU())
+        self.residual = nn.Sequential(
+            conv3x3(in_channels, out_channels, stride),
+            keras_norm(out_channels),
+            nn.ReLU(),
+            conv3x3(out_channels, out_channels),
+        )
+        self.shortcut: nn.Module | None = None
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Add the residual; a shortcut that changes the size starts after the first ReLU."""
+        active: Tensor = self.first(features)
+        skipped = features if self.shortcut is None else self.shortcut(active)
+        total: Tensor = self.residual(active) + skipped
+        return total
+
+
+@final
+class ResNetBackbone(Backbone):
+    """The ResNet backbone of Tsai 2020: 3 blocks of 64 channels, then 4 wider ones at half size.
+
+    The paper speaks of four blocks with stride 2 and of 16x16 features from 32x32 images: only the
+    first of the four has the stride.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int = 128) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+        self.layers = nn.Sequential(
+            conv3x3(in_channels, 64),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            *(BasicBlock(64, 64) for _ in range(3)),
+            BasicBlock(64, out_channels, stride=2),
+            *(BasicBlock(out_channels, out_channels) for _ in range(3)),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of the images."""
+        features: Tensor = self.layers(images)
+        return features
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Half of each side, rounded up."""
+        return (height + 1) // 2, (width + 1) // 2
+
+
+@final
+class ResNetV2Backbone(Backbone):
+    """The ResNet-v2 backbone of Zhao 2020: three stages of 16, 32 and 64 channels.
+
+    Args:
+        in_channels: channels of the images.
+        blocks: blocks of each stage.
+    """
+
+    out_channels = 64
+
+    def __init__(self, in_channels: int, blocks: tuple[int, int, int] = (8, 8, 8)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [
+            conv3x3(in_channels, 16),
+            keras_norm(16),
+            nn.ReLU(),
+        ]
+        width = 16
+        for stage, count in enumerate(blocks):
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(PreactivationBlock(width, 16 * 2**stage, stride))
+                width = 16 * 2**stage
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of the images."""
+        features: Tensor = self.layers(images)
+        return features
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """A quarter of each side, rounded up twice."""
+        return (height + 3) // 4, (width + 3) // 4

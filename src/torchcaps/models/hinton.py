@@ -1,0 +1,77 @@
+"""The matrix capsules of Hinton 2018: the smallNORB networks, and the EM rows of Tsai 2020."""
+
+from functools import partial
+from typing import Literal, final
+
+from torch import Tensor
+
+from torchcaps.capsules import Capsules, Output
+from torchcaps.layers import ClassCapsules, ConvCapsules, PrimaryCapsules
+from torchcaps.models.backbones import BackboneFactory, ConvBackbone
+from torchcaps.models.network import ImageShape, Network
+from torchcaps.routing import EMRouting
+
+__all__ = ["EMCapsNet"]
+
+
+BACKBONE = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2, padding=2)
+"""The paper's 5x5 convolution with A = 32 channels."""
+
+
+@final
+class EMCapsNet(Network):
+    """Primary capsules, two capsule convolutions and class capsules, with 4x4 poses and EM routing.
+
+    Class capsules share weights over positions and add coordinates; the scores are activations,
+    trained with the spread loss.
+
+    Args:
+        image_shape: channels, height and width of the images.
+        n_classes: classes.
+        backbone: what turns images into features; the paper's 5x5 convolution with A channels.
+        widths: B, C and D: types of primary capsules and of the two convolutions.
+        iterations: of the routing.
+        competition: "image" is the paper's, "window" cheaper; see :class:`ConvCapsules`.
+        cost_scale: see :func:`em_routing`; 1 is the paper's.
+    """
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        n_classes: int,
+        *,
+        backbone: BackboneFactory = BACKBONE,
+        widths: tuple[int, int, int] = (32, 32, 32),
+        iterations: int = 3,
+        competition: Literal["image", "window"] = "image",
+        cost_scale: float = 1.0,
+    ) -> None:
+        super().__init__(image_shape, n_classes)
+        self.backbone = backbone(image_shape[0])
+        size = self.backbone.output_size(image_shape[1], image_shape[2])
+        if min(size) < 7:
+            raise ValueError(
+                f"images of {image_shape[1]}x{image_shape[2]} are too small: their features are "
+                f"{size[0]}x{size[1]}, and the two capsule convolutions need 7x7"
+            )
+        b, c, d = widths
+        routing = partial(EMRouting, iterations=iterations, cost_scale=cost_scale)
+        self.primary = PrimaryCapsules(
+            self.backbone.out_channels, b, 16, nonlinearity=None, activations=True
+        )
+        conv = partial(
+            ConvCapsules, kernel_size=3, routing=routing, matrix=True, competition=competition
+        )
+        self.conv1 = conv(b, c, 16, 16, stride=2)
+        self.conv2 = conv(c, d, 16, 16)
+        self.classes = ClassCapsules(d, n_classes, 16, 16, routing=routing)
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Activations and poses of the classes."""
+        first = self.conv1(self.primary(self.backbone(self.checked(images))))
+        second = self.conv2(first)
+        routed = self.classes(second)
+        kept = (first.couplings, second.couplings, routed.couplings) if couplings else ()
+        return Output(routed.activations, Capsules(routed.poses, routed.activations), kept)

@@ -1,0 +1,79 @@
+"""The Hugging Face hub: its mixin around a network, imported only when it is used."""
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelHubMixin, hf_hub_download
+
+from torchcaps.models.files import architecture, load, save
+from torchcaps.models.network import Network
+
+__all__ = ["HubNetwork"]
+
+FILE = "model.safetensors"
+
+CARD = """---
+{{ card_data }}
+---
+
+A capsule network of torchcaps. `config.json` names it; load it with
+
+```python
+import torchcaps
+network = torchcaps.Network.from_pretrained("this repository")
+```
+"""
+
+
+class HubNetwork(
+    ModelHubMixin,
+    library_name="torchcaps",
+    tags=["capsule-network", "image-classification"],
+    license="mit",
+    model_card_template=CARD,
+):
+    """A network with the hub's ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write weights, config and model card."""
+        options.setdefault("config", architecture(self.network))
+        written: str | None = super().save_pretrained(save_directory, **options)
+        return written
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload weights, config and model card."""
+        options.setdefault("config", architecture(self.network))
+        address: str = super().push_to_hub(repo_id, **options)
+        return address
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        save(self.network, save_directory / FILE)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None,
+        cache_dir: str | Path | None,
+        force_download: bool,
+        local_files_only: bool,
+        token: str | bool | None,
+        **options: Any,
+    ) -> "HubNetwork":
+        folder = Path(model_id)
+        if folder.is_dir():
+            return cls(load(folder / FILE))
+        path = hf_hub_download(
+            model_id,
+            FILE,
+            revision=revision,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+            token=token,
+        )
+        return cls(load(path))

@@ -1,0 +1,176 @@
+"""What every network shares: one output, prediction for one or several classes, ensembles."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Output
+from torchcaps.layers import Decoder
+from torchcaps.routing import DynamicRouting, EMRouting
+from torchcaps.routing.base import check_iterations
+
+__all__ = ["Classifier", "Ensemble", "ImageShape", "Network", "predict"]
+
+ImageShape = tuple[int, int, int]
+
+
+class Network(nn.Module, ABC):
+    """Images in, :class:`Output` out.
+
+    Args:
+        image_shape: channels, height and width of the images.
+        n_classes: classes to tell apart.
+    """
+
+    name: str | None = None
+    """What :func:`torchcaps.build` made it from; None for a network built by hand."""
+
+    overrides: dict[str, Any]
+    """What :func:`torchcaps.build` was told to change."""
+
+    def __init__(self, image_shape: ImageShape, n_classes: int) -> None:
+        super().__init__()
+        if len(image_shape) != 3 or min(image_shape) < 1:
+            raise ValueError(f"image_shape must be (channels, height, width), not {image_shape}")
+        if n_classes < 1:
+            raise ValueError(f"n_classes must be at least 1, not {n_classes}")
+        self.image_shape = tuple(image_shape)
+        self.n_classes = n_classes
+        self.overrides = {}
+
+    @abstractmethod
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Classify images ``[b c h w]``.
+
+        Args:
+            images: of the shape the network was built for.
+            targets: class numbers ``[b]``, or ``[b k]`` for k objects in one image. In training, a
+                network with a decoder reconstructs from the capsules of these classes, and without
+                them not at all. Not looked at in evaluation.
+            couplings: return the couplings of every capsule layer too.
+        """
+
+    def checked(self, images: Tensor) -> Tensor:
+        """The images, if they are what this network was built for."""
+        if images.dim() != 4 or images.shape[1:] != self.image_shape:
+            expected = " ".join(str(n) for n in self.image_shape)
+            raise ValueError(
+                f"{self.name or type(self).__name__} takes images [b {expected}], "
+                f"not {list(images.shape)}"
+            )
+        return images
+
+    def reconstruct(
+        self, decoder: Decoder | None, poses: Tensor, scores: Tensor, targets: Tensor | None, k: int
+    ) -> Tensor | None:
+        """Decode the true classes in training, the k highest scores in evaluation."""
+        if decoder is None or (self.training and targets is None):
+            return None
+        if self.training and targets is not None:
+            chosen = targets
+        else:
+            chosen = scores.topk(k, dim=-1).indices if k > 1 else scores.argmax(dim=-1)
+        if chosen.dim() == 1:
+            return decoder.decode(poses, chosen)
+        return torch.stack([decoder.decode(poses, one) for one in chosen.unbind(dim=1)], dim=1)
+
+    def set_iterations(self, iterations: int) -> None:
+        """Route with another number of iterations; nothing that is learned changes."""
+        check_iterations(iterations)
+        routings = [m for m in self.modules() if isinstance(m, DynamicRouting | EMRouting)]
+        if not routings:
+            raise ValueError(f"{self.name or type(self).__name__} does not iterate")
+        for routing in routings:
+            routing.iterations = iterations
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers are learned."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def save_pretrained(self, directory: str | Path, **options: Any) -> None:
+        """Write a folder in the layout of the Hugging Face hub; needs ``torchcaps[hub]``."""
+        from torchcaps.models.hub import HubNetwork
+
+        HubNetwork(self).save_pretrained(directory, **options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload to the Hugging Face hub; needs ``torchcaps[hub]``."""
+        from torchcaps.models.hub import HubNetwork
+
+        return HubNetwork(self).push_to_hub(repo_id, **options)
+
+    @classmethod
+    def from_pretrained(cls, name_or_folder: str | Path, **options: Any) -> Self:
+        """Read what :meth:`save_pretrained` wrote, from a folder or from the hub."""
+        from torchcaps.models.hub import HubNetwork
+
+        network = HubNetwork.from_pretrained(name_or_folder, **options).network
+        if not isinstance(network, cls):
+            raise ValueError(
+                f"{name_or_folder} holds a {type(network).__name__}, not a {cls.__name__}"
+            )
+        return network
+
+
+@final
+class Classifier(Network):
+    """A network without capsules: any module that gives scores."""
+
+    def __init__(self, image_shape: ImageShape, n_classes: int, layers: nn.Module) -> None:
+        super().__init__(image_shape, n_classes)
+        self.layers = layers
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Scores of the images."""
+        return Output(self.layers(self.checked(images)))
+
+
+@final
+class Ensemble(nn.Module):
+    """Several networks as one, by the sum of their scores (Sabour 2017, section 7)."""
+
+    def __init__(self, networks: Iterable[Network]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        if not self.networks:
+            raise ValueError("an ensemble needs at least one network")
+
+    def forward(self, images: Tensor) -> Output:
+        """Summed scores of the images."""
+        scores = [network(images).scores for network in self.networks]
+        return Output(torch.stack(scores).sum(dim=0))
+
+
+def predict(scores: Tensor, *, top: int | None = None, threshold: float | None = None) -> Tensor:
+    """Classes from scores ``[b n]``.
+
+    Args:
+        scores: of a network.
+        top: None gives the number of the best class, ``[b]``. A number k gives zeros and ones
+            ``[b n]`` with the k best classes (MultiMNIST: 2).
+        threshold: instead of ``top``: ones where the sigmoid of the score is above this
+            (DiverseMultiMNIST: 0.5).
+    """
+    if scores.dim() != 2:
+        raise ValueError(f"scores must be [batch classes], not {list(scores.shape)}")
+    if top is not None and threshold is not None:
+        raise ValueError("give top or threshold, not both")
+    if threshold is not None:
+        if not 0 < threshold < 1:
+            raise ValueError(f"threshold must be between 0 and 1, not {threshold}")
+        return (scores.sigmoid() > threshold).long()
+    if top is None:
+        return scores.argmax(dim=-1)
+    if not 1 <= top <= scores.shape[1]:
+        raise ValueError(f"top must be between 1 and {scores.shape[1]} classes, not {top}")
+    chosen = scores.topk(top, dim=-1).indices
+    return torch.zeros_like(scores, dtype=torch.long).scatter(1, chosen, 1)

@@ -1,0 +1,133 @@
+"""The networks of Sabour 2017: CapsNet, and the convolutional baselines of Table 1.
+
+The same network with other routings, widths and backbones serves Yang 2021 (Table I), section 4.1
+of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5).
+"""
+
+from functools import partial
+from typing import final
+
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, Output
+from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
+from torchcaps.models.backbones import BackboneFactory, ConvBackbone
+from torchcaps.models.network import Classifier, ImageShape, Network
+from torchcaps.routing import DynamicRouting, RoutingFactory
+
+__all__ = ["CapsNet", "mnist_baseline", "multimnist_baseline"]
+
+
+ROUTING = partial(DynamicRouting, bias=True)
+"""Dynamic routing with the bias of the authors' code, which the published counts include."""
+
+
+@final
+class CapsNet(Network):
+    """A convolution, primary capsules, one capsule per class, scored by length.
+
+    Args:
+        image_shape: channels, height and width of the images.
+        n_classes: classes.
+        backbone: what turns images into features.
+        n_types: types of primary capsules.
+        d_primary: size of their poses.
+        d_class: size of the poses of class capsules.
+        stride: of the 9x9 convolution that makes primary capsules.
+        padding: of that convolution.
+        routing: a routing class, or a partial of one.
+        reconstructs: add the decoder.
+        n_objects: objects in one image; as many classes are decoded at test time.
+    """
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        n_classes: int,
+        *,
+        backbone: BackboneFactory = ConvBackbone,
+        n_types: int = 32,
+        d_primary: int = 8,
+        d_class: int = 16,
+        stride: int = 2,
+        padding: int = 0,
+        routing: RoutingFactory = ROUTING,
+        reconstructs: bool = True,
+        n_objects: int = 1,
+    ) -> None:
+        super().__init__(image_shape, n_classes)
+        self.backbone = backbone(image_shape[0])
+        height, width = (
+            (n + 2 * padding - 9) // stride + 1
+            for n in self.backbone.output_size(image_shape[1], image_shape[2])
+        )
+        if min(height, width) < 1:
+            raise ValueError(
+                f"images of {image_shape[1]}x{image_shape[2]} are too small for CapsNet's two 9x9 "
+                "convolutions"
+            )
+        self.primary = PrimaryCapsules(
+            self.backbone.out_channels,
+            n_types,
+            d_primary,
+            kernel_size=9,
+            stride=stride,
+            padding=padding,
+        )
+        self.classes = LinearCapsules(
+            height * width * n_types, n_classes, d_primary, d_class, routing=routing, weight_std=0.1
+        )
+        self.decoder: Decoder | None = None
+        if reconstructs:
+            self.decoder = FullyConnectedDecoder(n_classes, d_class, image_shape)
+        self.n_objects = n_objects
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Lengths, poses and, with a decoder, reconstructions of the classes."""
+        routed = self.classes(self.primary(self.backbone(self.checked(images))))
+        scores = routed.activations
+        reconstruction = self.reconstruct(
+            self.decoder, routed.poses, scores, targets, self.n_objects
+        )
+        kept = (routed.couplings,) if couplings else ()
+        return Output(scores, Capsules(routed.poses, scores), kept, reconstruction)
+
+
+def mnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
+    """The baseline of section 5: three 5x5 convolutions, two hidden layers, dropout."""
+    channels, height, width = image_shape
+    layers = nn.Sequential(
+        nn.Conv2d(channels, 256, 5, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(256, 256, 5, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(256, 128, 5, padding=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(128 * height * width, 328),
+        nn.ReLU(),
+        nn.Linear(328, 192),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(192, n_classes),
+    )
+    return Classifier(image_shape, n_classes, layers)
+
+
+def multimnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
+    """The baseline of section 6.2: two convolutions with pooling, one hidden layer."""
+    channels, height, width = image_shape
+    features = nn.Sequential(
+        nn.Conv2d(channels, 512, 9, padding=4),
+        nn.ReLU(),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.Conv2d(512, 256, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.Flatten(),
+    )
+    quarter = ((height + 3) // 4) * ((width + 3) // 4)
+    head = nn.Sequential(nn.Linear(256 * quarter, 1024), nn.ReLU(), nn.Linear(1024, n_classes))
+    return Classifier(image_shape, n_classes, nn.Sequential(features, head))

@@ -1,0 +1,253 @@
+"""Every network of the papers by name, with the parameter counts they publish."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from torchcaps.functional import nearest_name
+from torchcaps.layers import DeconvolutionDecoder, VoteNorm
+from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
+from torchcaps.models.choi import ARCapsNet
+from torchcaps.models.hinton import EMCapsNet
+from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.sabour import CapsNet, mnist_baseline, multimnist_baseline
+from torchcaps.models.tsai import (
+    AttentionCapsNet,
+    Conv,
+    baseline_cnn,
+    multimnist_cnn,
+    resnet18,
+    simple_backbone,
+)
+from torchcaps.models.zhao import ResCapsNet
+from torchcaps.routing import (
+    DiscriminativeRouting,
+    DynamicRouting,
+    EMRouting,
+    PairwiseRouting,
+)
+
+__all__ = ["ZOO", "Entry", "build", "list_models"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A published network: how to build it and how large its paper says it is."""
+
+    make: Callable[..., Network]
+    image_shape: ImageShape
+    n_classes: int = 10
+    paper: str = ""
+
+
+MNIST, MULTI, WIDE = (1, 28, 28), (1, 36, 36), (1, 40, 40)
+CIFAR, CROP, NORB = (3, 32, 32), (3, 24, 24), (2, 32, 32)
+
+plain = partial(CapsNet, reconstructs=False)
+"""CapsNet without its decoder."""
+
+cifar_capsnet = partial(plain, backbone=partial(ConvBackbone, padding=4), n_types=64, padding=4)
+"""The CIFAR-10 network of section 7: 24x24 crops, zero padding, 64 types."""
+
+
+def sabour() -> dict[str, Entry]:
+    """Sabour 2017: Table 1 and section 7."""
+    small = partial(
+        plain, backbone=partial(ConvBackbone, out_channels=64), n_types=16, d_primary=6, d_class=8
+    )
+    leaky = partial(DynamicRouting, bias=True, leaky=True)
+    return {
+        "mnist": Entry(CapsNet, MNIST, paper="8.2M"),
+        "mnist-plain": Entry(plain, MNIST, paper="6.8M"),
+        "mnist-baseline": Entry(mnist_baseline, MNIST, paper="35.4M"),
+        "multimnist": Entry(partial(CapsNet, n_objects=2), MULTI, paper="11.36M"),
+        "multimnist-baseline": Entry(multimnist_baseline, MULTI, paper="24.56M"),
+        "affnist": Entry(CapsNet, WIDE, paper="13.4M (quoted by Zhao 2020)"),
+        "cifar10": Entry(partial(cifar_capsnet, routing=leaky), CROP),
+        "smallnorb": Entry(CapsNet, NORB, 5),
+        "svhn": Entry(small, CIFAR),
+    }
+
+
+def hinton() -> dict[str, Entry]:
+    """Hinton 2018: the smallNORB network, and the smaller one of Gritzman's study."""
+    backbone = partial(ConvBackbone, out_channels=64, kernel_size=5, stride=2, padding=2)
+    return {
+        "smallnorb": Entry(EMCapsNet, NORB, 5, paper="310K"),
+        "smallnorb-small": Entry(
+            partial(EMCapsNet, backbone=backbone, widths=(8, 16, 16)), NORB, 5, paper="68K"
+        ),
+    }
+
+
+def tsai() -> dict[str, Entry]:
+    """Tsai 2020: Table 1, the ablations of Figure 4, Figure 5."""
+    entries: dict[str, Entry] = {}
+    em_backbone = partial(ConvBackbone, kernel_size=4, stride=2, padding=1, batch_norm=True)
+    dynamic = partial(plain, routing=DynamicRouting)
+    larger = partial(AttentionCapsNet, d=36, hidden=(20,))
+    sizes10 = ("0.56M", "1.83M", "7.99M", "12.45M", "0.45M", "1.71M", "18.92M", "11.17M")
+    sizes100 = ("1.46M", "2.80M", "31.59M", "36.04M", "0.50M", "1.76M", "19.01M", "11.22M")
+    for name, classes, ours, width, sizes in (
+        ("cifar10", 10, partial(AttentionCapsNet), 256, sizes10),
+        ("cifar100", 100, larger, 128, sizes100),
+    ):
+        simple = partial(simple_backbone, out_channels=width)
+        made: dict[str, Callable[..., Network]] = {
+            "simple": partial(ours, backbone=simple),
+            "resnet": partial(ours, backbone=ResNetBackbone),
+            "simple-dynamic": dynamic,
+            "resnet-dynamic": partial(
+                dynamic, backbone=partial(ResNetBackbone, out_channels=256), stride=1
+            ),
+            "simple-em": partial(EMCapsNet, backbone=em_backbone, iterations=2),
+            "resnet-em": partial(EMCapsNet, backbone=ResNetBackbone, iterations=2),
+            "baseline": baseline_cnn,
+            "resnet18": resnet18,
+        }
+        for (variant, build_it), size in zip(made.items(), sizes, strict=True):
+            entries[f"{name}-{variant}"] = Entry(build_it, CIFAR, classes, size)
+    ablations = {
+        "a": partial(AttentionCapsNet, layer_norm=False),
+        "b": partial(AttentionCapsNet, concurrent=False),
+        "c": partial(AttentionCapsNet, activated=True),
+    }
+    for letter, make in ablations.items():
+        entries[f"cifar10-simple-{letter}"] = Entry(make, CIFAR)
+    wide = partial(simple_backbone, out_channels=1024)
+    digits = partial(
+        AttentionCapsNet, backbone=wide, primary=Conv(3, 2), n_types=16, d=64, convs=(Conv(3, 1),)
+    )
+    vector = partial(digits, matrix=False)
+    shape = (3, 36, 36)
+    entries |= {
+        "diversemultimnist-matrix": Entry(digits, shape),
+        "diversemultimnist-vector": Entry(vector, shape),
+        "diversemultimnist-vector-dynamic": Entry(partial(vector, routing=DynamicRouting), shape),
+        "diversemultimnist-baseline": Entry(multimnist_cnn, shape),
+        "diversemultimnist-baseline-learned": Entry(
+            partial(multimnist_cnn, learned_pooling=True), MULTI, paper="42.49M"
+        ),
+    }
+    return entries
+
+
+def choi() -> dict[str, Entry]:
+    """Choi 2019: Tables 1 and 2."""
+    entries = {
+        "mnist": Entry(ARCapsNet, MNIST, paper="5.31M"),
+        "affnist": Entry(partial(ARCapsNet, d=16), WIDE),
+        "cifar10": Entry(partial(ARCapsNet, n_layers=4), CIFAR, paper="9.6M"),
+    }
+    published = {16: ("7.3M", "3.5M", "3.7M", "3.8M", "4.0M")}
+    published[32] = ("12.6M", "7.7M", "8.4M", "8.9M", "9.6M")
+    for d, sizes in published.items():
+        for n_layers, size in enumerate(sizes):
+            make = partial(ARCapsNet, n_layers=n_layers, d=d)
+            entries[f"cifar10-{n_layers}-{d}"] = Entry(make, CIFAR, paper=size)
+    return entries
+
+
+def zhao() -> dict[str, Entry]:
+    """Zhao 2020: sections 4.1 to 4.4."""
+    light = partial(plain, backbone=partial(ConvBackbone, out_channels=64), n_types=8)
+    agreement = partial(light, routing=partial(PairwiseRouting, normalise=False))
+    dynamic = partial(light, routing=DynamicRouting)
+    entries: dict[str, Entry] = {}
+    for name, shape in (("cifar10", CIFAR), ("fashion-mnist", MNIST), ("svhn", CIFAR)):
+        entries[f"{name}-light"] = Entry(agreement, shape)
+        entries[f"{name}-light-dynamic"] = Entry(dynamic, shape)
+        entries[name] = Entry(ResCapsNet, shape, paper="less than 1M")
+    routings: dict[str, dict[str, Any]] = {
+        "": {},
+        "-dynamic": {"routing": DynamicRouting, "inner_routing": DynamicRouting},
+        "-em": {"routing": EMRouting, "inner_routing": EMRouting},
+    }
+    shallow = partial(ResCapsNet, blocks=(1, 1, 1), hidden=())
+    for suffix, routing in routings.items():
+        entries[f"affnist{suffix}"] = Entry(
+            partial(shallow, decoder=DeconvolutionDecoder, **routing), WIDE, paper="196K + 199K"
+        )
+        entries[f"smallnorb{suffix}"] = Entry(
+            partial(shallow, vote_norm=partial(VoteNorm, per="capsule"), **routing), (1, 32, 32), 5
+        )
+    entries["multimnist"] = Entry(
+        partial(ResCapsNet, blocks=(3, 3, 3), hidden=(), decoder=DeconvolutionDecoder, n_objects=2),
+        MULTI,
+        paper="457K",
+    )
+    return entries
+
+
+def yang() -> dict[str, Entry]:
+    """Yang 2021: Table II and MultiMNIST, with l1 and l2 penalties."""
+    entries: dict[str, Entry] = {}
+    for penalty in ("l1", "l2"):
+        routing = partial(DiscriminativeRouting, penalty=penalty)
+        strong = partial(routing, strength=1e-3)
+        leaky = partial(ConvBackbone, padding=4, nonlinearity=nn.LeakyReLU)
+        made = partial(CapsNet, routing=routing)
+        for name in ("mnist", "fashion-mnist"):
+            entries[f"{name}-{penalty}"] = Entry(made, MNIST)
+            entries[f"{name}-{penalty}-plain"] = Entry(partial(plain, routing=routing), MNIST)
+        entries[f"cifar10-{penalty}"] = Entry(
+            partial(cifar_capsnet, backbone=leaky, routing=routing), CROP
+        )
+        entries[f"multimnist-{penalty}"] = Entry(
+            partial(CapsNet, routing=strong, n_objects=2), MULTI
+        )
+    return entries
+
+
+ZOO: dict[str, Entry] = {
+    f"{paper}/{name}": entry
+    for paper, entries in (
+        ("sabour2017", sabour()),
+        ("hinton2018", hinton()),
+        ("tsai2020", tsai()),
+        ("choi2019", choi()),
+        ("zhao2020", zhao()),
+        ("yang2021", yang()),
+    )
+    for name, entry in entries.items()
+}
+"""Name -> network, as ``paper/dataset-variant``."""
+
+
+def list_models() -> list[str]:
+    """Names that :func:`build` knows."""
+    return list(ZOO)
+
+
+def build(
+    name: str,
+    *,
+    image_shape: ImageShape | None = None,
+    n_classes: int | None = None,
+    iterations: int | None = None,
+) -> Network:
+    """Build a published network by name.
+
+    Args:
+        name: ``paper/dataset-variant``; see :func:`list_models`.
+        image_shape: another image shape than the paper's.
+        n_classes: another number of classes.
+        iterations: another number of routing iterations, for a network that iterates.
+    """
+    if name not in ZOO:
+        raise ValueError(f"there is no network {name!r}{nearest_name(name, ZOO)}")
+    entry = ZOO[name]
+    given = {"image_shape": image_shape, "n_classes": n_classes, "iterations": iterations}
+    overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    network = entry.make(
+        entry.image_shape if image_shape is None else tuple(image_shape),
+        entry.n_classes if n_classes is None else n_classes,
+    )
+    network.name = name
+    network.overrides = overrides
+    if iterations is not None:
+        network.set_iterations(iterations)
+    return network

@@ -1,0 +1,102 @@
+"""A capsule head on any backbone."""
+
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import torchcaps as tc
+from torchcaps.routing import RoutingFactory
+
+ROUTINGS: dict[str, RoutingFactory] = {
+    "inverted attention": partial(tc.InvertedAttentionRouting, iterations=2),
+    "dynamic": tc.DynamicRouting,
+    "dynamic with priors": partial(tc.DynamicRouting, learned_priors=True),
+    "em": partial(tc.EMRouting, iterations=2),
+    "attention": tc.AttentionRouting,
+    "pairwise": tc.PairwiseRouting,
+    "discriminative": tc.DiscriminativeRouting,
+}
+
+
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_a_head_takes_maps_and_tokens_of_any_size(name: str) -> None:
+    torch.manual_seed(0)
+    head = tc.CapsuleHead(12, num_classes=7, routing=ROUTINGS[name], n_types=4, d=9)
+    for features, positions in (
+        (torch.randn(2, 12, 7, 7), 49),
+        (torch.randn(1, 12, 3, 5), 15),
+        (torch.randn(2, 12, 1, 1), 1),
+        (torch.randn(2, 10, 12), 10),
+    ):
+        output = head(features)
+        b = features.shape[0]
+        assert output.scores.shape == (b, 7)
+        assert output.capsules.poses.shape == (b, 7, 9)
+        assert output.couplings[0].shape == (b, positions * 4, 7)
+        assert output.scores.isfinite().all()
+    output.scores.square().sum().backward()
+    unused = {n for n, p in head.named_parameters() if p.grad is None}
+    assert unused == set()
+
+
+def test_tokens_are_a_map_of_one_column() -> None:
+    head = tc.CapsuleHead(8, 3)
+    tokens = torch.randn(2, 6, 8)
+    as_map = tokens.transpose(1, 2).unsqueeze(-1)
+    assert torch.equal(head(tokens).scores, head(as_map).scores)
+
+
+def test_coordinates_tell_places_apart() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(2, 8, 4, 4)
+    aware, unaware = tc.CapsuleHead(8, 3), tc.CapsuleHead(8, 3, coordinates=False)
+    unaware.load_state_dict(aware.state_dict())
+    turned = features.flip(-1)
+    assert not torch.allclose(aware(features).scores, aware(turned).scores, atol=1e-4)
+    torch.testing.assert_close(unaware(features).scores, unaware(turned).scores)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_a_head_learns_on_a_users_own_backbone(channels: int) -> None:
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Conv2d(channels, 16, 3, stride=2), nn.ReLU())
+    model = nn.Sequential(backbone, tc.CapsuleHead(16, 4, n_types=4, d=4))
+    images, labels = torch.randn(16, channels, 9, 11), torch.arange(16) % 4
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        loss = tc.cross_entropy_loss(model(images).scores, labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_wrong_features_get_one_sentence() -> None:
+    head = tc.CapsuleHead(8, 3)
+    for features in (torch.randn(2, 9, 4, 4), torch.randn(2, 6, 9), torch.randn(2, 8)):
+        with pytest.raises(ValueError, match=r"takes a map \[b 8 h w\] or tokens \[b n 8\]"):
+            head(features)
+    with pytest.raises(ValueError, match="a matrix pose is square"):
+        tc.CapsuleHead(8, 3, d=10)
+
+
+def test_a_thousand_classes_train_within_four_gigabytes() -> None:
+    code = """
+import resource, torch, torchcaps as tc
+head = tc.CapsuleHead(512, 1000)
+optimiser = torch.optim.SGD(head.parameters(), lr=0.1)
+for _ in range(2):
+    loss = tc.cross_entropy_loss(head(torch.randn(2, 512, 7, 7)).scores, torch.tensor([1, 999]))
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+assert loss.isfinite()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 4
