@@ -6,7 +6,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from torchcaps import __version__
+from torchcaps import __version__, list_models
 from torchcaps.cli import app
 from torchcaps.demo import CONTENDERS, ORDERS, PartsNetwork, arrangements, train
 
@@ -52,6 +52,14 @@ def test_the_command_prints_a_table_or_json() -> None:
     printed = runner.invoke(app, ["demo", "--steps", "1", "--json"])
     assert set(json.loads(printed.stdout)) == set(CONTENDERS)
     assert runner.invoke(app, ["--version"]).stdout.strip() == __version__
+
+
+def test_the_list_names_every_network() -> None:
+    rows = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)
+    assert [row["network"] for row in rows] == list_models()
+    sizes = {row["network"]: row["parameters"] for row in rows}
+    assert sizes["tsai2020/cifar10-resnet"] == 1_828_817
+    assert CliRunner().invoke(app, ["list"]).exit_code == 0
 
 
 @pytest.mark.parametrize("arguments", [["demo", "--steps", "0"], ["dmeo"], ["demo", "--seed", "x"]])

@@ -1,8 +1,10 @@
 """A capsule head on any backbone."""
 
+import importlib
 import subprocess
 import sys
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -75,6 +77,31 @@ def test_a_head_learns_on_a_users_own_backbone(channels: int) -> None:
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.3 * losses[0]
+
+
+def library(name: str) -> Any:
+    """An optional library, or a skip: some builds of it do not import beside some builds of torch."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        pytest.skip(f"{name} does not import here: {error}")
+
+
+def test_a_head_sits_on_a_torchvision_resnet() -> None:
+    resnet = library("torchvision").models.resnet18()
+    model = nn.Sequential(*list(resnet.children())[:-2], tc.CapsuleHead(512, num_classes=7))
+    output = model(torch.randn(2, 3, 96, 64))
+    assert output.scores.shape == (2, 7)
+    tc.cross_entropy_loss(output.scores, torch.tensor([0, 6])).backward()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
+def test_a_head_sits_on_a_timm_backbone(name: str) -> None:
+    backbone = library("timm").create_model(name, num_classes=0, in_chans=4)
+    head = tc.CapsuleHead(backbone.num_features, num_classes=5)
+    output = head(backbone.forward_features(torch.randn(2, 4, 224, 224)))
+    assert output.scores.shape == (2, 5)
+    tc.cross_entropy_loss(output.scores, torch.tensor([0, 4])).backward()
 
 
 def test_wrong_features_get_one_sentence() -> None:

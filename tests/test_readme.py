@@ -6,24 +6,30 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from torchcaps.cli import app
 from torchcaps.demo import CONTENDERS
 
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_examples_run_and_give_the_shapes_they_claim() -> None:
+def test_the_examples_run_and_give_the_shapes_they_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
         for line in block.splitlines():
-            claim = re.match(r"(routed\.\w+) *# (\[[\d, ]+\])", line)
+            claim = re.match(r"((?:routed|out)\.[\w.]+) *# (\[[\d, ]+\])", line)
             if claim:
                 shape = list(eval(claim[1], names).shape)
                 assert str(shape) == claim[2]
     torch.testing.assert_close(names["routed"].couplings.sum(-1), torch.ones(2, 1152))
+    assert names["net"].n_parameters == 1_828_817
     assert names["out"].poses.shape == (2, 10, 16)
     assert names["couplings"].shape == (2, 6, 3)
 
@@ -31,6 +37,14 @@ def test_the_examples_run_and_give_the_shapes_they_claim() -> None:
 def test_the_demo_table_names_every_contender() -> None:
     rows = re.findall(r"^\| (.+?) \| ([\d.]+)% \|$", README.read_text(), flags=re.MULTILINE)
     assert [name for name, _ in rows] == list(CONTENDERS)
+
+
+def test_the_table_of_networks_is_the_one_the_command_prints() -> None:
+    printed = CliRunner().invoke(app, ["list", "--markdown"]).stdout
+    text = README.read_text()
+    shown = re.search(r"<!-- networks -->\n(.*?)<!-- /networks -->", text, flags=re.DOTALL)
+    assert shown is not None
+    assert shown[1] == printed
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

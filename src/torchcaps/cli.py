@@ -31,6 +31,47 @@ def main(
     """Capsule networks: build, train, measure and look into them."""
 
 
+@app.command(name="list")
+def list_networks(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a Markdown table.")
+    ] = False,
+) -> None:
+    """Every published network: images, classes, parameters, and what its paper says."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from torchcaps.models.zoo import ZOO, count_parameters
+
+    rows = [
+        {
+            "network": name,
+            "images": "x".join(str(n) for n in entry.image_shape),
+            "classes": entry.n_classes,
+            "parameters": count_parameters(name),
+            "paper": entry.paper,
+        }
+        for name, entry in ZOO.items()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    headings = ("network", "images", "classes", "parameters", "paper")
+    lines = [
+        [f"{row[h]:,}" if h == "parameters" else str(row[h]) for h in headings] for row in rows
+    ]
+    if as_markdown:
+        typer.echo(f"| {' | '.join(headings)} |\n|---|---|---|---|---|")
+        for line in lines:
+            typer.echo(f"| {' | '.join(line)} |")
+        return
+    table = Table(*headings)
+    for line in lines:
+        table.add_row(*line)
+    Console().print(table)
+
+
 @app.command()
 def demo(
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each network.")] = 300,

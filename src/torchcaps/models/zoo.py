@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from torchcaps.functional import nearest_name
@@ -30,7 +31,7 @@ from torchcaps.routing import (
     PairwiseRouting,
 )
 
-__all__ = ["ZOO", "Entry", "build", "list_models"]
+__all__ = ["ZOO", "Entry", "build", "count_parameters", "list_models"]
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,12 @@ ZOO: dict[str, Entry] = {
 def list_models() -> list[str]:
     """Names that :func:`build` knows."""
     return list(ZOO)
+
+
+def count_parameters(name: str) -> int:
+    """How many numbers a network of the zoo learns; nothing is allocated."""
+    with torch.device("meta"):
+        return build(name).n_parameters
 
 
 def build(
