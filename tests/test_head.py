@@ -80,7 +80,7 @@ def test_a_head_learns_on_a_users_own_backbone(channels: int) -> None:
 
 
 def library(name: str) -> Any:
-    """An optional library, or a skip: some builds of it do not import beside some builds of torch."""
+    """An optional library, or a skip: some of its builds do not import beside this torch."""
     try:
         return importlib.import_module(name)
     except Exception as error:
