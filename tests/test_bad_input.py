@@ -115,6 +115,100 @@ CASES: list[tuple[str, Callable[[], object]]] = [
             torch.zeros(2, 3, 4), torch.zeros(2, 3)
         ),
     ),
+    (
+        "must be a routing class",
+        lambda: tc.LinearCapsules(6, 3, 8, 8, routing=cast(Any, "dynamic")),
+    ),
+    (
+        "must be a routing class",
+        lambda: tc.LinearCapsules(6, 3, 8, 8, routing=cast(Any, tc.DynamicRouting(6, 3, 8))),
+    ),
+    (
+        "routing=dynamic_routing cannot be built",
+        lambda: tc.LinearCapsules(6, 3, 8, 8, routing=cast(Any, tc.dynamic_routing)),
+    ),
+    (
+        "must build a torchcaps.Routing, not tuple",
+        lambda: tc.LinearCapsules(6, 3, 8, 8, routing=cast(Any, lambda *sizes: sizes)),
+    ),
+    (
+        "takes Capsules(poses)",
+        lambda: tc.LinearCapsules(6, 3, 8, 8)(cast(Any, torch.zeros(2, 6, 8))),
+    ),
+    (
+        "takes Capsules(poses)",
+        lambda: tc.ConvCapsules(3, 2, 8, 8, kernel_size=3)(cast(Any, torch.zeros(2, 4, 4, 3, 8))),
+    ),
+    (
+        "nonlinearity must be",
+        lambda: tc.PrimaryCapsules(3, 2, 8, nonlinearity=cast(Any, tc.squash)),
+    ),
+    (
+        "padding must be a whole number or two",
+        lambda: tc.ConvCapsules(3, 2, 8, 8, kernel_size=3, padding=cast(Any, "same")),
+    ),
+    (
+        "kernel_size must be a whole number or two",
+        lambda: tc.ConvCapsules(3, 2, 8, 8, kernel_size=cast(Any, (3, 3, 3))),
+    ),
+    (
+        "image_shape must be (channels, height, width)",
+        lambda: tc.FullyConnectedDecoder(3, 4, cast(Any, (28, 28))),
+    ),
+    ("there is no class 5", lambda: tc.margin_loss(torch.zeros(2, 5), torch.tensor([0, 5]))),
+    (
+        "there is no class -100",
+        lambda: tc.cross_entropy_loss(torch.zeros(1, 5), torch.tensor([-100])),
+    ),
+    (
+        "there is no class 3",
+        lambda: tc.FullyConnectedDecoder(3, 4, (1, 4, 4)).decode(
+            torch.zeros(1, 3, 4), torch.tensor([3])
+        ),
+    ),
+    (
+        "must be one per class pose",
+        lambda: tc.FullyConnectedDecoder(3, 4, (1, 4, 4)).eval()(
+            torch.zeros(1, 3, 4), torch.zeros(1, 4)
+        ),
+    ),
+    (
+        "priors [3] must be [2, 3]",
+        lambda: tc.dynamic_routing(torch.zeros(1, 2, 3, 4), priors=torch.zeros(3)),
+    ),
+    (
+        "bias [4] must be [3, 4]",
+        lambda: tc.dynamic_routing(torch.zeros(1, 2, 3, 4), bias=torch.zeros(4)),
+    ),
+    (
+        "beta_a [2] must be one number or one per parent",
+        lambda: tc.em_routing(
+            torch.zeros(1, 2, 3, 4), torch.ones(1, 2), beta_a=torch.zeros(2), beta_u=0.0
+        ),
+    ),
+    (
+        "min_variance must be at least 0",
+        lambda: tc.em_routing(
+            torch.zeros(1, 2, 3, 4), torch.ones(1, 2), beta_a=0.0, beta_u=0.0, min_variance=-1.0
+        ),
+    ),
+    ("votes must be a tensor", lambda: tc.dynamic_routing(cast(Any, [1.0]))),
+    (
+        "parents must be a tensor",
+        lambda: tc.inverted_attention_routing(torch.zeros(1, 2, 3, 4), cast(Any, GRID)),
+    ),
+    (
+        "use local=True",
+        lambda: tc.ClassCapsules(
+            3, 2, 8, 8, matrix=False, routing=tc.AttentionRouting, local=False
+        ),
+    ),
+    (
+        "use ConvCapsules",
+        lambda: tc.ConvTransformCapsules(3, 2, 8, 8, kernel_size=3, routing=tc.EMRouting),
+    ),
+    ("needs at least one entry", lambda: tc.Votes(torch.zeros(2, 3, 4), torch.zeros(0, 2, 4, 4))),
+    ("scores must be a tensor", lambda: tc.margin_loss(cast(Any, GRID), torch.zeros(2).long())),
     ("multiples of 4", lambda: tc.DeconvolutionDecoder(3, 4, (1, 30, 28))),
     ("width must be a multiple of 4", lambda: tc.DeconvolutionDecoder(3, 4, (1, 28, 28), width=6)),
     ("at least one class", lambda: tc.FullyConnectedDecoder(0, 4, (1, 28, 28))),
@@ -187,5 +281,19 @@ def test_odd_votes_give_a_result_or_a_sentence(name: str, kind: str) -> None:
         with pytest.raises(ValueError, match="floating point"):
             routing(votes.long(), activations)
     else:
-        routed = routing.half()(votes.half(), activations.half())
+        half, weights = votes.half().requires_grad_(), activations.half()
+        routed = routing.half()(half, weights)
         assert all(bool(x.isfinite().all()) for x in routed)
+        routed.poses.sum().backward()
+        assert half.grad is not None
+        assert half.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-3, 1.0])
+def test_many_agreeing_votes_in_float16(size: float) -> None:
+    votes = (size * torch.ones(1, 1152, 3, 16)).half().requires_grad_()
+    routed = tc.pairwise_agreement(votes)
+    assert all(bool(x.isfinite().all()) for x in routed)
+    routed.activations.sum().backward()
+    assert votes.grad is not None
+    assert votes.grad.isfinite().all()

@@ -44,7 +44,7 @@ def test_b3_squash_is_over_the_pose() -> None:
 
 def test_b4_a_capsule_is_neighbouring_channels_at_one_position() -> None:
     layer = tc.PrimaryCapsules(6, 3, 2, nonlinearity=None, bias=False)
-    layer.poses.weight = nn.Parameter(torch.eye(6).reshape(6, 6, 1, 1))
+    layer.pose_conv.weight = nn.Parameter(torch.eye(6).reshape(6, 6, 1, 1))
     features = torch.arange(6.0 * 4 * 5).reshape(1, 6, 4, 5)
     poses = layer(features).poses
     for t in range(3):
@@ -82,9 +82,9 @@ def test_b6_zero_vectors_have_a_zero_gradient(function: object, dtype: torch.dty
 
 def test_b6_a_dead_network_still_has_a_gradient() -> None:
     layer = tc.PrimaryCapsules(2, 3, 4)
-    nn.init.zeros_(layer.poses.weight)
-    assert layer.poses.bias is not None
-    nn.init.zeros_(layer.poses.bias)
+    nn.init.zeros_(layer.pose_conv.weight)
+    assert layer.pose_conv.bias is not None
+    nn.init.zeros_(layer.pose_conv.bias)
     last = tc.LinearCapsules(12, 5, 4, 8)
     routed = last(layer(torch.randn(2, 2, 2, 2)))
     tc.margin_loss(routed.activations, torch.tensor([0, 1])).backward()

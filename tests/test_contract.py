@@ -59,6 +59,8 @@ class BrokenRouting(tc.Routing):
             if self.bug == "batch mean":
                 agreement = agreement.mean(dim=0, keepdim=True).expand_as(agreement)
             logits = logits + (agreement.detach() if self.bug == "detached" else agreement)
+        if self.bug == "poses cut off":
+            return Routed(poses.detach(), lengths(poses), couplings)
         return Routed(poses, lengths(poses), couplings)
 
 
@@ -70,6 +72,7 @@ class BrokenRouting(tc.Routing):
         ("naive squash", "not finite"),
         ("detached", "Jacobian"),
         ("order of children", "order of children"),
+        ("poses cut off", "poses are cut off"),
     ],
 )
 def test_the_contract_finds_public_bugs(

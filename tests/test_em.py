@@ -137,6 +137,21 @@ def test_ten_iterations_on_adversarial_votes_stay_finite(name: str, dtype: torch
         assert tensor.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e8])
+def test_one_huge_child_among_others_stays_finite(size: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    votes = torch.randn(2, 6, 3, 4, generator=generator)
+    votes[:, 0] *= size
+    activations = torch.rand(2, 6, generator=generator)
+    activations[0, 0] = 0
+    inputs = (votes.requires_grad_(), activations.requires_grad_())
+    routed = tc.em_routing(*inputs, beta_a=0.0, beta_u=0.0, iterations=10)
+    assert all(bool(x.isfinite().all()) for x in routed)
+    (routed.poses.sum() + routed.activations.sum() + routed.couplings.square().sum()).backward()
+    assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in inputs)
+
+
 def test_a_parent_whose_children_agree_is_more_active() -> None:
     agree = torch.full((1, 8, 1, 4), 0.5)
     differ = torch.linspace(-2, 2, 8).reshape(1, 8, 1, 1).expand(1, 8, 1, 4)

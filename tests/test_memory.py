@@ -78,11 +78,23 @@ def test_routing_holds_at_most_one_more_tensor_of_the_votes_size(name: str) -> N
     assert counter.most == allowed
 
 
-def test_votes_in_another_order_are_copied_once() -> None:
-    votes = torch.randn(SHAPE)
+@pytest.mark.parametrize("name", CASES)
+def test_votes_in_another_order_are_copied_once(name: str) -> None:
+    route, allowed = CASES[name]
+    votes, activations = torch.randn(SHAPE), torch.rand(SHAPE[:2])
     with torch.no_grad(), VoteCounter(votes) as counter:
-        tc.dynamic_routing(votes)
-    assert counter.most == 1
+        route(votes, activations)
+    assert counter.most == allowed + 1
+
+
+@pytest.mark.parametrize("name", ["em", "pairwise", "pairwise, not normalised"])
+def test_half_precision_is_widened_once(name: str) -> None:
+    route, allowed = CASES[name]
+    votes, activations = votes_and_activations()
+    votes = votes.bfloat16()
+    with torch.no_grad(), VoteCounter(votes) as counter:
+        route(votes, activations.bfloat16())
+    assert counter.most == allowed + 1
 
 
 def test_the_counter_counts() -> None:

@@ -1,4 +1,4 @@
-"""The README's code runs, and its numbers are those the demo prints."""
+"""The README's code runs and its tables are in step; test_demo checks the demo's numbers."""
 
 import re
 from pathlib import Path

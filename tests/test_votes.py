@@ -91,6 +91,19 @@ def test_vote_norm_keeps_small_spreads_of_large_votes() -> None:
     assert dense.std(dim=(0, 1, 2)).sub(1).abs().max() < 0.05
 
 
+@pytest.mark.parametrize("size", [1.0, 100.0, 1000.0])
+def test_vote_norm_takes_votes_that_do_not_vary(size: float) -> None:
+    for seed in range(50):
+        generator = torch.Generator().manual_seed(seed)
+        line, across = torch.randn(2, 4, generator=generator)
+        across = across - line * (across @ line) / (line @ line)
+        poses = size * torch.randn(16, 3, 1, generator=generator) * line
+        weight = across[:, None].expand(3, 2, 4, 5).contiguous()
+        norm = tc.VoteNorm(3, 2, 5)
+        assert norm(tc.Votes(poses, weight)).dense().isfinite().all()
+        assert (norm.running_var >= 0).all()
+
+
 def test_vote_norm_refuses_what_it_cannot_normalise() -> None:
     norm = tc.VoteNorm(2, 2, 4, per="capsule")
     poses, weight = torch.randn(1, 2, 4), torch.randn(2, 2, 4, 4)

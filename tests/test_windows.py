@@ -61,7 +61,9 @@ def test_a_capsule_convolution_is_a_slow_loop_over_positions(
     name: str, matrix: bool, geometry: dict[str, Any]
 ) -> None:
     torch.manual_seed(0)
-    layer = tc.ConvCapsules(2, 3, 4, 4, routing=ROUTINGS[name], matrix=matrix, **geometry).double()
+    layer = tc.ConvCapsules(
+        2, 3, 4, 4, routing=ROUTINGS[name], matrix=matrix, competition="window", **geometry
+    ).double()
     capsules = grid()
     routed = layer(capsules)
     loops = slow_windows(capsules, layer)
@@ -131,7 +133,9 @@ def moved(capsules: tc.Capsules) -> tc.Capsules:
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_interior_parents_move_with_the_children(name: str) -> None:
-    layer = tc.ConvCapsules(2, 3, 4, 4, kernel_size=3, routing=ROUTINGS[name], matrix=True).double()
+    layer = tc.ConvCapsules(
+        2, 3, 4, 4, kernel_size=3, routing=ROUTINGS[name], matrix=True, competition="window"
+    ).double()
     capsules = grid(7, 7)
     for before, after in zip(layer(capsules), layer(moved(capsules)), strict=True):
         torch.testing.assert_close(before[:, :-1, :-2], after[:, 1:, 2:])

@@ -34,9 +34,10 @@ class Capsules(NamedTuple):
 class Routed(NamedTuple):
     """What a routing returns, always whole.
 
-    ``poses`` are ``[b j e]``; ``activations`` ``[b j]`` say how present each parent is (its pose's
-    length where the paper has no activation); ``couplings`` ``[b i j]`` say what child i gave to
-    parent j. A convolutional layer unfolds b into ``b h w``.
+    ``poses`` are ``[b j e]``; ``activations`` ``[b j]`` say how present each parent is (a length
+    where the paper has no activation); ``couplings`` ``[b i j]`` say what child i gave to parent j,
+    and may be a view of fewer numbers: copy them before changing them in place. A convolutional
+    layer unfolds b into ``b h w``.
     """
 
     poses: Tensor
@@ -59,7 +60,7 @@ class Output(NamedTuple):
     reconstruction: Tensor | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Votes:
     """Votes that have not been cast: child poses and the weights they will be multiplied with.
 
@@ -89,6 +90,8 @@ class Votes:
             raise ValueError(f"child poses must be [b i d], not {list(self.poses.shape)}")
         if self.weight.dim() != 4:
             raise ValueError(f"a vote weight must be [i j q r], not {list(self.weight.shape)}")
+        if 0 in self.weight.shape:
+            raise ValueError(f"a vote weight {list(self.weight.shape)} needs at least one entry")
         n_children, d_child = self.poses.shape[1:]
         shared, _, q, _ = self.weight.shape
         if n_children % shared:
@@ -119,11 +122,11 @@ class Votes:
         """
         b, i, j, e = self.shape
         t = self.weight.shape[0]
-        poses = self.poses.reshape(b, i // t, t, self.rows, -1)
+        poses = self.poses.reshape(b, i // t, t, self.rows, self.weight.shape[2])
         votes = torch.einsum("bktpq,tjqr->bjktpr", poses, self.weight)
         votes = votes.reshape(b, j, i, e).contiguous().transpose(1, 2)
         if self.scale is not None:
-            votes = votes * self.scale
+            votes = votes * self.scale.to(votes.dtype)
         if self.bias is not None:
-            votes = votes + self.bias
+            votes = votes + self.bias.to(votes.dtype)
         return votes

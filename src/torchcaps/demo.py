@@ -93,7 +93,7 @@ class PartsNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Contender:
-    """A routing, with the primary capsules, class layer, scores and loss its paper has."""
+    """A routing, with primary capsules, class layer, scores and loss it trains well with here."""
 
     routing: RoutingFactory
     nonlinearity: Callable[[int, int], nn.Module] = tc.Squash
@@ -131,7 +131,7 @@ class Result:
 def train(
     contender: Contender,
     *,
-    steps: int = 400,
+    steps: int = 300,
     batch: int = 64,
     seed: int = 0,
     progress: Callable[[int, float], None] = lambda step, loss: None,

@@ -1,11 +1,10 @@
 """Pure functions of tensors: lengths, squashing and the losses of the papers.
 
-Everything here is finite, with finite gradients, for any finite input, exact zeros included.
+Values and gradients are finite for exact zeros and for entries up to 1e18 in float32 or bfloat16.
+float16 ends at 65,504, which a sum over many children can exceed: prefer bfloat16.
 """
 
-import difflib
 import math
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
@@ -15,12 +14,13 @@ from torch import Tensor
 
 __all__ = [
     "binary_cross_entropy_loss",
+    "check_classes",
     "cross_entropy_loss",
+    "fit_gaussians",
     "full_precision",
     "lengths",
     "margin_loss",
     "multi_hot",
-    "nearest_name",
     "normalised_lengths",
     "parent_major",
     "reconstruction_loss",
@@ -62,16 +62,36 @@ def unit(vectors: Tensor) -> Tensor:
 
     A vector without a direction gives zero and gets no gradient, instead of one of 1e12.
     """
-    n = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors * torch.where(n > 1e-6, n.clamp_min(1e-6).reciprocal(), 0)
+    wide = torch.promote_types(vectors.dtype, torch.float32)
+    n = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True, dtype=wide)
+    return (vectors * torch.where(n > 1e-6, n.clamp_min(1e-6).reciprocal(), 0)).to(vectors.dtype)
+
+
+def fit_gaussians(
+    votes: Tensor, r: Tensor, *, min_variance: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """M-step of EM routing, lines 3 and 4: a Gaussian per parent, votes weighed by r ``[b i j]``.
+
+    Returns:
+        Means ``[b j e]``, squared distances ``[b i j e]`` from them, variances ``[b j e]`` and the
+        total weight ``[b j]``.
+    """
+    mass = r.sum(dim=1)
+    share = r / (mass + 1e-7)[:, None]
+    mean = torch.einsum("bij,bije->bje", share, votes)  # line 3
+    spread = (votes - mean[:, None]).square_()
+    variance = torch.einsum("bij,bije->bje", share, spread) + min_variance  # line 4
+    return mean, spread, variance, mass
 
 
 def parent_major(votes: Tensor) -> Tensor:
-    """The same votes ``[b i j e]``, laid out in memory as ``[b j i e]``; free if they are already.
+    """Votes ``[b i j e]``, checked and laid out in memory as ``[b j i e]``; free if they are so.
 
     Contractions over children or over the pose are then batched matrix products; in any other
     order each of them would copy all votes first.
     """
+    if not isinstance(votes, Tensor):
+        raise ValueError(f"votes must be a tensor [b i j e], not {type(votes).__name__}")
     if votes.dim() != 4:
         raise ValueError(f"votes must be [b i j e], not {list(votes.shape)}")
     if not votes.is_floating_point():
@@ -135,13 +155,13 @@ def spread_margin(step: int) -> float:
     The paper says that the margin rises from 0.2 to 0.9 and not how; this is the schedule of the
     authors' code, 0.2 + 0.79 * sigmoid(min(10, step / 50,000 - 4)).
     """
-    return 0.2 + 0.79 * torch.tensor(min(10.0, step / 50_000 - 4)).sigmoid().item()
+    return 0.2 + 0.79 / (1 + math.exp(4 - min(14.0, step / 50_000)))
 
 
 def cross_entropy_loss(scores: Tensor, targets: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
     """Softmax cross-entropy of scores ``[b n]`` and class numbers ``[b]``, batch mean."""
-    multi_hot(targets, scores, several=False)
-    return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
+    _check_targets(targets, scores, several=False)
+    return F.cross_entropy(scores, targets.long(), label_smoothing=label_smoothing)
 
 
 def binary_cross_entropy_loss(scores: Tensor, targets: Tensor) -> Tensor:
@@ -191,22 +211,35 @@ def multi_hot(targets: Tensor, scores: Tensor, *, several: bool = True) -> Tenso
         scores: ``[b n]``, for the shape.
         several: whether the second form, with several classes at once, is allowed.
     """
-    if scores.dim() != 2:
-        raise ValueError(f"scores must be [batch classes], not {list(scores.shape)}")
+    if _check_targets(targets, scores, several=several):
+        return F.one_hot(targets.long(), scores.shape[1]).to(scores.dtype)
+    return targets.to(scores.dtype)
+
+
+def check_classes(classes: Tensor, n_classes: int) -> None:
+    """Refuse class numbers that do not exist; on a GPU the kernels that use them will."""
+    if torch.compiler.is_compiling() or classes.device.type != "cpu" or not classes.numel():
+        return
+    low, high = int(classes.min()), int(classes.max())
+    if low < 0 or high >= n_classes:
+        wrong = low if low < 0 else high
+        raise ValueError(f"there is no class {wrong}: {n_classes} classes count from 0")
+
+
+def _check_targets(targets: Tensor, scores: Tensor, *, several: bool) -> bool:
+    """Whether targets are class numbers (or else zeros and ones); one sentence if neither."""
+    if not isinstance(scores, Tensor) or scores.dim() != 2:
+        shape = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(f"scores must be a tensor [batch classes], not {shape}")
     if targets.shape == scores.shape[:1]:
         if targets.is_floating_point():
             raise ValueError(f"class numbers must be integers, not {targets.dtype}")
-        return F.one_hot(targets.long(), scores.shape[1]).to(scores.dtype)
+        check_classes(targets, scores.shape[1])
+        return True
     if several and targets.shape == scores.shape:
-        return targets.to(scores.dtype)
+        return False
     allowed = "[batch] or [batch classes]" if several else "[batch]"
     raise ValueError(
         f"targets {list(targets.shape)} do not fit scores {list(scores.shape)}: "
         f"they must be {allowed}"
     )
-
-
-def nearest_name(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence that suggests the closest of the names, if any is close."""
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""

@@ -67,6 +67,8 @@ def gradients_are_right(factory: RoutingFactory) -> None:
     def outputs(votes: Tensor, activations: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
         parameters = dict(zip(names, values, strict=True))
         routed: Routed = torch.func.functional_call(routing, parameters, (votes, activations))
+        assert routed.poses.requires_grad, "poses are cut off from the votes"
+        assert routed.activations.requires_grad, "activations are cut off from the votes"
         return tuple(tensor for tensor in routed if tensor.requires_grad)
 
     inputs = (votes, activations, *(p.detach().clone() for p in routing.parameters()))

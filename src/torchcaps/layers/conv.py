@@ -16,6 +16,7 @@ from torchcaps.routing import (
     Routing,
     RoutingFactory,
 )
+from torchcaps.routing.base import build_routing
 
 __all__ = ["ConvCapsules", "ConvTransformCapsules"]
 
@@ -53,12 +54,12 @@ class SlidingCapsules(nn.Module, ABC):
         """What the children of every window ``[(b h' w') i]`` would vote; nothing is cast."""
 
     @abstractmethod
-    def activations(self, children: Capsules | Routed) -> Tensor | None:
+    def child_activations(self, children: Capsules | Routed) -> Tensor | None:
         """Activations of the children of every window, ``[(b h' w') i]``, if they have any."""
 
     def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
         """Parents of every window; ``parents`` are their poses of a previous iteration, if any."""
-        votes, activations = self.votes(children), self.activations(children)
+        votes, activations = self.votes(children), self.child_activations(children)
         size = self.output_size(children.poses)
         if parents is not None:
             if parents.shape[:3] != size:
@@ -66,6 +67,10 @@ class SlidingCapsules(nn.Module, ABC):
             parents = parents.flatten(0, 2)
         routed: Routed = self.routing(votes, activations, parents)
         return Routed(*(tensor.reshape(*size, *tensor.shape[1:]) for tensor in routed))
+
+    def extra_repr(self) -> str:
+        """What slides over what."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def output_size(self, poses: Tensor) -> tuple[int, int, int]:
         """Batch, height and width of the parents' grid."""
@@ -79,7 +84,7 @@ class SlidingCapsules(nn.Module, ABC):
 
     def windows(self, children: Capsules | Routed) -> Tensor:
         """Child poses by window, ``[b h' w' k i d]``."""
-        poses = grid_of(children.poses, self.n_types, self.d_child, type(self).__name__)
+        poses = grid_of(children, self.n_types, self.d_child, type(self).__name__)
         return windows(poses, self.kernel_size, self.stride, self.padding)
 
 
@@ -103,9 +108,11 @@ class ConvCapsules(SlidingCapsules):
         routing: a routing class, or a partial of one.
         matrix: read poses as square matrices (q x q weights) instead of vectors (d x e weights).
         competition: "window": the parents of one window compete for its children; "image": all
-            parents of a child do, wherever they are, as in the EM paper (EM routing only).
+            parents of a child do, wherever they are (EM routing only). None takes the paper's:
+            "image" for EM, "window" for all others.
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
-        vote_norm: :class:`VoteNorm` normalises votes over batch and positions; None leaves them.
+        vote_norm: :class:`VoteNorm` normalises votes over batch and positions; None leaves them. It
+            gives the zero poses of the padding a vote too.
     """
 
     def __init__(
@@ -120,7 +127,7 @@ class ConvCapsules(SlidingCapsules):
         padding: int | Pair = 0,
         routing: RoutingFactory = InvertedAttentionRouting,
         matrix: bool = False,
-        competition: Literal["window", "image"] = "window",
+        competition: Literal["window", "image"] | None = None,
         weight_std: float | None = None,
         vote_norm: VoteNormFactory | None = None,
     ) -> None:
@@ -130,10 +137,13 @@ class ConvCapsules(SlidingCapsules):
             n_children, n_parents, d_child, d_parent, matrix=matrix, std=weight_std
         )
         self.vote_norm = vote_norm(n_children, n_parents, d_parent) if vote_norm else None
-        self.routing = routing(n_children, n_parents, d_parent)
+        self.routing = build_routing(routing, n_children, n_parents, d_parent)
+        is_em = isinstance(self.routing, EMRouting)
+        if competition is None:
+            competition = "image" if is_em else "window"
         if competition not in ("window", "image"):
             raise ValueError(f'competition must be "window" or "image", not {competition!r}')
-        if competition == "image" and not isinstance(self.routing, EMRouting):
+        if competition == "image" and not is_em:
             raise ValueError(
                 f'competition="image" is for EMRouting, and {type(self.routing).__name__} '
                 'compares the votes of one window: use competition="window"'
@@ -150,7 +160,7 @@ class ConvCapsules(SlidingCapsules):
         votes = Votes(poses, self.weight, child=child)
         return votes if self.vote_norm is None else self.vote_norm(votes)
 
-    def activations(self, children: Capsules | Routed) -> Tensor | None:
+    def child_activations(self, children: Capsules | Routed) -> Tensor | None:
         """Activations of the children of every window, zero for the padding."""
         if children.activations is None:
             return None
@@ -200,12 +210,17 @@ class ConvTransformCapsules(SlidingCapsules):
         std = d_window**-0.5 if weight_std is None else weight_std
         self.weight = vote_weight(n_types, n_parents, d_window, d_parent, matrix=False, std=std)
         self.bias = nn.Parameter(torch.zeros(n_types, n_parents, d_parent)) if bias else None
-        self.routing = routing(n_types, n_parents, d_parent)
+        self.routing = build_routing(routing, n_types, n_parents, d_parent)
+        if isinstance(self.routing, EMRouting):
+            raise ValueError(
+                "EM routing weighs children by their activations, and a vote of "
+                "ConvTransformCapsules comes from a neighbourhood, which has none: use ConvCapsules"
+            )
 
     def votes(self, children: Capsules | Routed) -> Votes:
         """What the children at every position would vote; nothing is cast."""
         poses = self.windows(children).transpose(3, 4).flatten(4).flatten(0, 2)
         return Votes(poses, self.weight, bias=self.bias)  # poses [(b h' w') i (k d)]
 
-    def activations(self, children: Capsules | Routed) -> None:
+    def child_activations(self, children: Capsules | Routed) -> None:
         """None: a vote comes from a neighbourhood, which has no activation of its own."""

@@ -1,8 +1,9 @@
 """Decoders: an image from the pose of one class capsule.
 
 In training the capsule of the true class is decoded, at test time that of the predicted class, as
-in every paper. :meth:`Decoder.decode` takes any class, for what-if pictures and for several classes
-in one image.
+Zhao 2020 says it. Sabour 2017 and Choi 2019 say it of training only; their code takes the label at
+test time as well. :meth:`Decoder.decode` takes any class, for that, for what-if pictures and for
+several classes in one image.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +14,8 @@ from typing import final
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from torchcaps.functional import check_classes
 
 __all__ = ["Decoder", "DeconvolutionDecoder", "FullyConnectedDecoder"]
 
@@ -30,6 +33,8 @@ class Decoder(nn.Module, ABC):
 
     def __init__(self, n_classes: int, d: int, image_shape: ImageShape) -> None:
         super().__init__()
+        if not isinstance(image_shape, tuple) or len(image_shape) != 3:
+            raise ValueError(f"image_shape must be (channels, height, width), not {image_shape!r}")
         if n_classes < 1 or d < 1 or min(image_shape) < 1:
             raise ValueError(
                 f"a decoder needs at least one class, pose entry and pixel, not {n_classes} "
@@ -47,6 +52,10 @@ class Decoder(nn.Module, ABC):
             scores: ``[b j]``; at test time the capsule with the highest is decoded.
             targets: class numbers ``[b]``, needed in training and not looked at otherwise.
         """
+        if scores.shape != poses.shape[:2]:
+            raise ValueError(
+                f"scores {list(scores.shape)} must be one per class pose {list(poses.shape[:2])}"
+            )
         if not self.training:
             return self.decode(poses, scores.argmax(dim=-1))
         if targets is None:
@@ -67,6 +76,7 @@ class Decoder(nn.Module, ABC):
                 f"chosen classes must be {poses.shape[0]} integers, not {chosen.dtype} "
                 f"{list(chosen.shape)}"
             )
+        check_classes(chosen, self.n_classes)
         images: Tensor = self.pixels(poses, chosen).reshape(-1, *self.image_shape)
         return images
 
@@ -128,6 +138,8 @@ class DenseNorm(nn.BatchNorm1d):
 @final
 class DeconvolutionDecoder(Decoder):
     """Zhao 2020, section 4.3: only the chosen pose, then three transposed convolutions.
+
+    Slopes and batch normalisation have the defaults of Keras, in which the authors wrote it.
 
     Args:
         n_classes: class capsules j.

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, Output, Routed
+from torchcaps.capsules import Capsules, Output
 from torchcaps.layers.linear import ClassCapsules
 from torchcaps.layers.primary import PoseNorm, PrimaryCapsules, RectifiedActivation, Squash
 from torchcaps.routing import (
@@ -27,9 +27,8 @@ class CapsuleHead(nn.Module):
 
     A 1x1 convolution makes primary capsules at every position; class capsules share their weights
     over positions, so that maps of any size work, and know where a child is by coordinate addition.
-    A routing that learns something about each child (attention, discriminative) routes at every
-    position among the types there, without coordinates; the class capsules are the mean over
-    positions.
+    A routing that learns something about each child (attention, discriminative) is local: it routes
+    at every position among the types there, without coordinates.
 
     ``scores`` are logits for the default, inverted attention: train them with cross-entropy. With
     another routing they are what its paper has: lengths (dynamic, attention, discriminative: margin
@@ -61,8 +60,6 @@ class CapsuleHead(nn.Module):
             n_types, num_classes, d, d, routing=routing, matrix=matrix, coordinates=coordinates
         )
         kind = self.classes.routing
-        self.local = kind.per_child
-        self.classes.coordinates = coordinates and not self.local
         inverted = isinstance(kind, InvertedAttentionRouting)
         normalised = inverted or isinstance(kind, EMRouting)
         rectified = isinstance(kind, AttentionRouting)
@@ -85,16 +82,8 @@ class CapsuleHead(nn.Module):
                 f"CapsuleHead takes a map [b {self.in_channels} h w] or tokens "
                 f"[b n {self.in_channels}], not {list(features.shape)}"
             )
-        children = self.primary(features)
-        routed = self._by_position(children) if self.local else self.classes(children)
+        routed = self.classes(self.primary(features))
         scores = routed.activations
         if self.classifier is not None:
             scores = self.classifier(routed.poses).squeeze(-1)
         return Output(scores, Capsules(routed.poses, routed.activations), (routed.couplings,))
-
-    def _by_position(self, children: Capsules) -> Routed:
-        b, h, w, i, d = children.poses.shape
-        here = Capsules(children.poses.reshape(b * h * w, 1, 1, i, d))
-        routed = self.classes(here)
-        poses, activations, couplings = (x.unflatten(0, (b, h * w)) for x in routed)
-        return Routed(poses.mean(dim=1), activations.mean(dim=1), couplings.flatten(1, 2) / (h * w))

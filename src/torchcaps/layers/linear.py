@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Routed, Votes
 from torchcaps.layers.votes import VoteNormFactory, vote_weight
-from torchcaps.layers.windows import grid_of
-from torchcaps.routing import DynamicRouting, EMRouting, Routing, RoutingFactory
+from torchcaps.layers.windows import check_capsules, grid_of
+from torchcaps.routing import DynamicRouting, EMRouting, RoutingFactory
+from torchcaps.routing.base import build_routing
 
 __all__ = ["ClassCapsules", "LinearCapsules"]
 
@@ -48,10 +49,11 @@ class LinearCapsules(nn.Module):
         )
         self.shape = (n_children, d_child)
         self.vote_norm = vote_norm(n_children, n_parents, d_parent) if vote_norm else None
-        self.routing = routing(n_children, n_parents, d_parent)
+        self.routing = build_routing(routing, n_children, n_parents, d_parent)
 
     def votes(self, children: Capsules | Routed) -> Votes:
         """What the children would vote; nothing is cast."""
+        check_capsules(children, "LinearCapsules")
         poses = Capsules(children.poses).flat().poses
         if poses.shape[1:] != self.shape:
             raise ValueError(
@@ -63,8 +65,9 @@ class LinearCapsules(nn.Module):
 
     def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
         """Parents of the children; ``parents`` are their poses of a previous iteration, if any."""
+        votes = self.votes(children)
         activations = Capsules(children.poses, children.activations).flat().activations
-        routed: Routed = self.routing(self.votes(children), activations, parents)
+        routed: Routed = self.routing(votes, activations, parents)
         return routed
 
 
@@ -77,6 +80,10 @@ class ClassCapsules(nn.Module):
     (column + 1/2) / width go to the first two entries of the right-hand column of a matrix pose,
     or to the first two entries of a vector pose.
 
+    Routings that learn something about each child (attention, discriminative) need to know how many
+    there are, and a grid of any size does not say: ``local`` routes at every position among the
+    types there, and takes the mean of the parents over positions. Positions then add nothing.
+
     Args:
         n_types: child types i at every position.
         n_parents: parent capsules j, one per class.
@@ -84,7 +91,8 @@ class ClassCapsules(nn.Module):
         d_parent: size of a parent's pose; at least 2 for coordinate addition.
         routing: a routing class, or a partial of one.
         matrix: read poses as square matrices.
-        coordinates: add the position of a child to its vote.
+        coordinates: add the position of a child to its vote, unless routing is local.
+        local: route at every position; None does so for routings that need it.
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
     """
 
@@ -98,6 +106,7 @@ class ClassCapsules(nn.Module):
         routing: RoutingFactory = EMRouting,
         matrix: bool = True,
         coordinates: bool = True,
+        local: bool | None = None,
         weight_std: float | None = None,
     ) -> None:
         super().__init__()
@@ -107,12 +116,20 @@ class ClassCapsules(nn.Module):
         if coordinates and d_parent < 2:
             raise ValueError("coordinate addition needs a parent's pose of at least 2 numbers")
         self.shape = (n_types, d_child)
-        self.coordinates = coordinates
-        self.routing: Routing = routing(n_types, n_parents, d_parent)
+        self.routing = build_routing(routing, n_types, n_parents, d_parent)
+        self.local = self.routing.per_child if local is None else local
+        if self.routing.per_child and not self.local:
+            raise ValueError(
+                f"{type(self.routing).__name__} learns something about each child, and a grid of "
+                "any size has any number of them: use local=True"
+            )
+        self.coordinates = coordinates and not self.local
 
     def votes(self, children: Capsules | Routed) -> Votes:
-        """What the children would vote; nothing is cast."""
-        poses = grid_of(children.poses, *self.shape, "ClassCapsules")
+        """What the children would vote; nothing is cast. If local, b counts positions too."""
+        poses = grid_of(children, *self.shape, "ClassCapsules")
+        if self.local:
+            return Votes(poses.flatten(0, 2), self.weight)
         votes = Votes(poses.flatten(1, 3), self.weight)
         if not self.coordinates:
             return votes
@@ -121,19 +138,25 @@ class ClassCapsules(nn.Module):
 
     def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
         """Parents of the children; ``parents`` are their poses of a previous iteration, if any."""
-        activations = Capsules(children.poses, children.activations).flat().activations
-        routed: Routed = self.routing(self.votes(children), activations, parents)
-        return routed
+        votes, activations = self.votes(children), children.activations
+        if activations is not None:
+            activations = activations.flatten(0, 2) if self.local else activations.flatten(1)
+        routed: Routed = self.routing(votes, activations, parents)
+        if not self.local:
+            return routed
+        b, h, w = children.poses.shape[:3]
+        poses, present, couplings = (x.reshape(b, h * w, *x.shape[1:]) for x in routed)
+        return Routed(poses.mean(dim=1), present.mean(dim=1), couplings.flatten(1, 2) / (h * w))
 
     def _positions(self, votes: Votes, height: int, width: int) -> Tensor:
         """Positions of the children, ``[(h w i) 1 e]``, zero but for two entries."""
         n_types, e = self.shape[0], votes.shape[3]
         columns = e // votes.rows
         first, second = (columns - 1, 2 * columns - 1) if votes.rows > 1 else (0, 1)
-        device = votes.poses.device
+        dtype, device = votes.poses.dtype, votes.poses.device
         positions = votes.poses.new_zeros(height, width, n_types, 1, e)
-        positions[..., first] = ((torch.arange(height, device=device) + 0.5) / height)[
-            :, None, None, None
-        ]
-        positions[..., second] = ((torch.arange(width, device=device) + 0.5) / width)[:, None, None]
+        y = (torch.arange(height, dtype=dtype, device=device) + 0.5) / height
+        x = (torch.arange(width, dtype=dtype, device=device) + 0.5) / width
+        positions[..., first] = y[:, None, None, None]
+        positions[..., second] = x[:, None, None]
         return positions.flatten(0, 2)

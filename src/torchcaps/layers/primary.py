@@ -30,10 +30,17 @@ class Squash(nn.Module):
 
 @final
 class PoseNorm(nn.LayerNorm):
-    """LayerNorm over every pose, its weights shared by all types (Tsai 2020, Procedure 2)."""
+    """LayerNorm over every pose, its weights shared by all types (Tsai 2020, Procedure 2).
+
+    A pose of one number is left as it is: LayerNorm would make it constant.
+    """
 
     def __init__(self, n_types: int, d: int) -> None:
-        super().__init__(d)
+        super().__init__(d, elementwise_affine=d > 1)
+
+    def forward(self, poses: Tensor) -> Tensor:
+        """Normalise over the last axis."""
+        return poses if poses.shape[-1] == 1 else super().forward(poses)
 
 
 @final
@@ -48,6 +55,17 @@ class RectifiedActivation(nn.Module):
         """Rectify, then map every pose by the weights of its type."""
         activated: Tensor = self.activation(poses.relu())
         return activated
+
+
+def _built(nonlinearity: Nonlinearity, n_types: int, d: int) -> nn.Module:
+    """Build the nonlinearity, or say what it should be."""
+    try:
+        return nonlinearity(n_types, d)
+    except (TypeError, ValueError, IndexError) as error:
+        raise ValueError(
+            "nonlinearity must be Squash, PoseNorm, RectifiedActivation or another class built "
+            f"from the number of types and the pose size, not {nonlinearity!r}"
+        ) from error
 
 
 @final
@@ -94,10 +112,12 @@ class PrimaryCapsules(nn.Module):
         self.padding = pair("padding", padding, least=0)
         self.n_types = n_types
         self.d = d
-        self.poses = self._convolution(in_channels, n_types * d, bias)
+        self.pose_conv = self._convolution(in_channels, n_types * d, bias)
         self.norm = nn.BatchNorm2d(n_types * d) if batch_norm else nn.Identity()
-        self.nonlinearity = nonlinearity(n_types, d) if nonlinearity else nn.Identity()
-        self.activations = self._convolution(in_channels, n_types, bias) if activations else None
+        self.nonlinearity = _built(nonlinearity, n_types, d) if nonlinearity else nn.Identity()
+        self.activation_conv = (
+            self._convolution(in_channels, n_types, bias) if activations else None
+        )
 
     def _convolution(self, in_channels: int, out_channels: int, bias: bool) -> nn.Conv2d:
         return nn.Conv2d(
@@ -106,9 +126,9 @@ class PrimaryCapsules(nn.Module):
 
     def forward(self, features: Tensor) -> Capsules:
         """Capsules on the grid of the convolution's output."""
-        if features.dim() != 4 or features.shape[1] != self.poses.in_channels:
+        if features.dim() != 4 or features.shape[1] != self.pose_conv.in_channels:
             raise ValueError(
-                f"PrimaryCapsules takes features [b {self.poses.in_channels} h w], "
+                f"PrimaryCapsules takes features [b {self.pose_conv.in_channels} h w], "
                 f"not {list(features.shape)}"
             )
         (kh, kw), (ph, pw) = self.kernel_size, self.padding
@@ -117,8 +137,8 @@ class PrimaryCapsules(nn.Module):
                 f"a {kh}x{kw} kernel does not fit features of "
                 f"{features.shape[2]}x{features.shape[3]}"
             )
-        poses = self.norm(self.poses(features)).unflatten(1, (self.n_types, self.d))
+        poses = self.norm(self.pose_conv(features)).unflatten(1, (self.n_types, self.d))
         poses = self.nonlinearity(poses.permute(0, 3, 4, 1, 2))
-        if self.activations is None:
+        if self.activation_conv is None:
             return Capsules(poses)
-        return Capsules(poses, self.activations(features).permute(0, 2, 3, 1).sigmoid())
+        return Capsules(poses, self.activation_conv(features).permute(0, 2, 3, 1).sigmoid())

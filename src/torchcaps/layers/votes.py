@@ -70,8 +70,8 @@ class VoteNorm(nn.Module):
         n_children: children i.
         n_parents: parents j.
         d_parent: size e of a vote.
-        per: "entry" has one mean and variance for each of the e entries (sections 4.2 and 4.3),
-            "capsule" for each of the i j e (section 4.4).
+        per: "entry" has one mean and variance for each of the e entries (the authors' code for
+            sections 4.2 and 4.3), "capsule" for each of the i j e (for section 4.4).
         eps: added to the variance.
         momentum: share of the new batch in the running statistics.
     """
@@ -131,13 +131,14 @@ class VoteNorm(nn.Module):
             dtype = torch.promote_types(votes.poses.dtype, torch.float32)
             t = votes.weight.shape[0]
             weight = votes.weight.to(dtype)
-            poses = votes.poses.to(dtype).reshape(b, i // t, t, votes.rows, -1)
+            poses = votes.poses.to(dtype).reshape(b, i // t, t, votes.rows, weight.shape[2])
             centre = poses.mean(dim=0)  # [k t p q]
             off = poses - centre
             covariance = torch.einsum("bktpq,bktps->ktpqs", off, off) / b
             mean = torch.einsum("ktpq,tjqr->ktjpr", centre, weight).reshape(i, j, e)
             half = torch.einsum("ktpqs,tjsr->ktjpqr", covariance, weight)
             variance = torch.einsum("ktjpqr,tjqr->ktjpr", half, weight).reshape(i, j, e)
+            variance = variance.clamp_min(0)  # rounding can take a variance of zero below
             if self.per == "capsule":
                 return mean, variance
             spread, overall = torch.var_mean(mean, dim=(0, 1), correction=0)

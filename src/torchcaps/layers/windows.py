@@ -4,17 +4,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Pair", "grid_of", "pair", "same_child", "windows"]
+from torchcaps.capsules import Capsules, Routed
+
+__all__ = ["Pair", "check_capsules", "grid_of", "pair", "same_child", "windows"]
 
 Pair = tuple[int, int]
 
 
 def pair(name: str, value: int | Pair, *, least: int) -> Pair:
     """A height and a width, from one number or two, each at least ``least``."""
-    height, width = (value, value) if isinstance(value, int) else value
-    if height < least or width < least:
+    both = (value, value) if isinstance(value, int) else value
+    if not isinstance(both, tuple) or len(both) != 2 or not all(isinstance(n, int) for n in both):
+        raise ValueError(f"{name} must be a whole number or two, not {value!r}")
+    if min(both) < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
-    return height, width
+    return both
 
 
 def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Tensor:
@@ -62,8 +66,19 @@ def same_child(
     return slots.reshape(batch * oh * ow, kh * kw * n_types)
 
 
-def grid_of(poses: Tensor, n_types: int, d: int, layer: str) -> Tensor:
-    """Check that poses are a grid ``[b h w i d]`` of what a layer was built for."""
+def check_capsules(children: object, layer: str) -> None:
+    """Say what a layer takes, if it is given something else than capsules."""
+    if not isinstance(children, Capsules | Routed):
+        raise ValueError(
+            f"{layer} takes Capsules(poses), or what another capsule layer returns, not "
+            f"{type(children).__name__}"
+        )
+
+
+def grid_of(children: Capsules | Routed, n_types: int, d: int, layer: str) -> Tensor:
+    """Check that capsules are a grid ``[b h w i d]`` of what a layer was built for."""
+    check_capsules(children, layer)
+    poses = children.poses
     if poses.dim() != 5 or poses.shape[3:] != (n_types, d):
         raise ValueError(
             f"{layer} takes a grid of capsules [b h w {n_types} {d}], not {list(poses.shape)}"

@@ -1,5 +1,6 @@
 """The AR CapsNet of Choi 2019: convolutional transform, attention routing, capsule activation."""
 
+import math
 from functools import partial
 from typing import final
 
@@ -72,6 +73,11 @@ class ARCapsNet(Network):
         self.dropout = dropout
         grid = tuple((n + 1) // 2 for n in image_shape[1:])
         inner = partial(AttentionRouting, bounded=False)
+
+        def glorot(area: int, d_in: int, n_out: int) -> float:
+            """Standard deviation of the Glorot initialisation of the authors' Keras convolution."""
+            return math.sqrt(2 / (area * (d_in + n_channels * d * n_out)))
+
         self.layers = nn.ModuleList()
         d_child = d_primary
         for layer in range(n_layers):
@@ -85,13 +91,19 @@ class ARCapsNet(Network):
                     stride=2 if layer == 0 else 1,
                     padding=1,
                     routing=inner,
+                    weight_std=glorot(9, d_child, n_channels),
                 )
             )
             d_child = d
         if n_layers:
             grid = tuple((n + 1) // 2 for n in grid)
         self.classes = ConvTransformCapsules(
-            n_channels, n_classes, d_child, d, kernel_size=(grid[0], grid[1])
+            n_channels,
+            n_classes,
+            d_child,
+            d,
+            kernel_size=(grid[0], grid[1]),
+            weight_std=glorot(grid[0] * grid[1], d_child, n_classes),
         )
         self.decoder = FullyConnectedDecoder(n_classes, d, image_shape, hidden=(512, 512))
 

@@ -1,5 +1,6 @@
 """Every network of the papers by name, with the parameter counts they publish."""
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchcaps.functional import nearest_name
 from torchcaps.layers import DeconvolutionDecoder, VoteNorm
 from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
 from torchcaps.models.choi import ARCapsNet
@@ -188,7 +188,6 @@ def yang() -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for penalty in ("l1", "l2"):
         routing = partial(DiscriminativeRouting, penalty=penalty)
-        strong = partial(routing, strength=1e-3)
         leaky = partial(ConvBackbone, padding=4, nonlinearity=nn.LeakyReLU)
         made = partial(CapsNet, routing=routing)
         for name in ("mnist", "fashion-mnist"):
@@ -198,7 +197,7 @@ def yang() -> dict[str, Entry]:
             partial(cifar_capsnet, backbone=leaky, routing=routing), CROP
         )
         entries[f"multimnist-{penalty}"] = Entry(
-            partial(CapsNet, routing=strong, n_objects=2), MULTI
+            partial(CapsNet, routing=routing, n_objects=2), MULTI
         )
     return entries
 
@@ -245,7 +244,9 @@ def build(
         iterations: another number of routing iterations, for a network that iterates.
     """
     if name not in ZOO:
-        raise ValueError(f"there is no network {name!r}{nearest_name(name, ZOO)}")
+        close = difflib.get_close_matches(name, ZOO, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "torchcaps list names them all"
+        raise ValueError(f"there is no network {name!r}: {hint}")
     entry = ZOO[name]
     given = {"image_shape": image_shape, "n_classes": n_classes, "iterations": iterations}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}

@@ -108,6 +108,26 @@ class Routing(nn.Module, ABC):
         return ", ".join(part for part in parts if part)
 
 
+def build_routing(factory: object, n_children: int, n_parents: int, d_parent: int) -> Routing:
+    """Build a layer's routing, or say what a routing argument should be."""
+    if isinstance(factory, nn.Module) or not callable(factory):
+        said = type(factory).__name__ if isinstance(factory, nn.Module) else repr(factory)
+        raise ValueError(
+            "routing must be a routing class such as torchcaps.DynamicRouting, or a partial of "
+            f"one, not {said}"
+        )
+    try:
+        routing = factory(n_children, n_parents, d_parent)
+    except TypeError as error:
+        raise ValueError(
+            f"routing={getattr(factory, '__name__', factory)} cannot be built from n_children, "
+            f"n_parents and d_parent: {error}"
+        ) from error
+    if not isinstance(routing, Routing):
+        raise ValueError(f"routing must build a torchcaps.Routing, not {type(routing).__name__}")
+    return routing
+
+
 RoutingFactory = Callable[[int, int, int], Routing]
 """A routing class, or a partial of one: called with n_children, n_parents and d_parent."""
 

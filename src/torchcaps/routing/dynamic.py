@@ -54,6 +54,10 @@ def dynamic_routing(
     """
     check_iterations(iterations)
     votes = parent_major(votes)
+    if priors is not None and priors.shape != votes.shape[1:3]:
+        raise ValueError(f"priors {list(priors.shape)} must be {list(votes.shape[1:3])}")
+    if bias is not None and bias.shape != votes.shape[2:]:
+        raise ValueError(f"bias {list(bias.shape)} must be {list(votes.shape[2:])}")
     logits = votes.new_zeros(votes.shape[:-1])  # line 2
     if priors is not None:
         logits = logits + priors

@@ -29,9 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import lengths, parent_major
+from torchcaps.functional import fit_gaussians, full_precision, lengths, parent_major
 from torchcaps.routing.base import Implementation, Routing, check_iterations
-from torchcaps.routing.em import fit_gaussians
 
 __all__ = ["InvertedAttentionRouting", "inverted_attention_routing"]
 
@@ -58,6 +57,8 @@ def inverted_attention_routing(
         couplings = votes.new_full((1, 1, 1), 1 / j).expand(b, i, j)
         poses = votes.sum(dim=1) / j
     else:
+        if not isinstance(parents, Tensor):
+            raise ValueError(f"parents must be a tensor of poses, not {type(parents).__name__}")
         if parents.shape != (b, j, e):
             raise ValueError(
                 f"parents {list(parents.shape)} must be {[b, j, e]} for votes {[b, i, j, e]}"
@@ -79,15 +80,21 @@ def _activate(
     """Ablation C: weigh the children by their activations and give the parents some."""
     if activations is None:
         raise ValueError("activated=True weighs children by their activations: these have none")
-    r = couplings * activations[..., None]
-    mean, _, variance, mass = fit_gaussians(votes, r, min_variance=5e-4)
-    cost = (beta_u[:, None] + 0.5 * variance.log()).sum(dim=-1) * mass
-    return Routed(mean * mass[..., None], (0.01 * (beta_a - cost)).sigmoid(), couplings)
+    dtype = torch.promote_types(votes.dtype, torch.float32)
+    with full_precision(votes.device):
+        r = couplings.to(dtype) * activations.to(dtype)[..., None]
+        mean, _, variance, mass = fit_gaussians(votes.to(dtype), r, min_variance=5e-4)
+        cost = (beta_u[:, None] + 0.5 * variance.log()).sum(dim=-1) * mass
+        poses, present = mean * mass[..., None], (0.01 * (beta_a - cost)).sigmoid()
+    return Routed(poses.to(votes.dtype), present.to(votes.dtype), couplings)
 
 
 @final
 class InvertedAttentionRouting(Routing):
     """Inverted attention routing (Tsai 2020) with its LayerNorm, shared by all parents.
+
+    The activations it returns are the lengths of the poses before LayerNorm, which the paper does
+    not use; after it all poses are about equally long.
 
     Args:
         n_children: child capsules that one parent sees.
@@ -96,7 +103,8 @@ class InvertedAttentionRouting(Routing):
         iterations: steps per call, each from the poses of the one before.
         scale: factor on the agreement; None is 1/sqrt(d_parent).
         layer_norm: False is ablation A.
-        activated: children and parents have activations: ablation C.
+        activated: children and parents have activations: ablation C. One more tensor of the votes'
+            size.
         implementation: see :class:`Routing`.
     """
 

@@ -8,12 +8,12 @@ https://arxiv.org/abs/2004.00272, Algorithm 1.
     p_j  = s_j / |s_j|                                           line 3
     a_j  = sum_f s_jf                                            line 4, (6)
 
-n is the number of children, and s_j the mean over them of all products of two different votes.
+n is the number of children, and s_j the sum of the products of any two different votes, over n.
 
 Deviations: none by default. ``half=False`` leaves out the 1/2 of Eq. 8, as the authors' code does;
-``normalise=False`` leaves out line 1, as section 4.1 does; ``unit=False`` returns s_j as the pose,
-which section 3.3 hands to a next capsule layer. A vote or a sum shorter than 1e-6 has no direction
-and counts as zero.
+``normalise=False`` leaves out line 1, as their code for section 4.1 does; ``unit=False`` returns
+s_j as the pose, which section 3.3 hands to a next capsule layer. A vote or a sum shorter than 1e-6
+has no direction and counts as zero. Computed in float32 at least.
 """
 
 from typing import ClassVar, Literal, final
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import parent_major
+from torchcaps.functional import full_precision, parent_major
 from torchcaps.functional import unit as to_unit
 from torchcaps.routing.base import Implementation, Routing
 
@@ -47,15 +47,19 @@ def pairwise_agreement(
     Cost: O(b i j e) time; one tensor of the votes' size beside them if votes are normalised.
     """
     votes = parent_major(votes)
-    if normalise:
-        votes = to_unit(votes)  # line 1
-    factor = (0.5 if half else 1.0) / votes.shape[1]
-    total = votes.sum(dim=1)
-    squares = torch.linalg.vector_norm(votes, dim=1).square()
-    s = factor * (total.square() - squares)  # line 2
-    own = torch.linalg.vector_norm(votes, dim=-1).square()
-    couplings = factor * (torch.einsum("bije,bje->bij", votes, total) - own)
-    return Routed(to_unit(s) if unit else s, s.sum(dim=-1), couplings)  # lines 3 and 4
+    given = votes.dtype
+    with full_precision(votes.device):
+        votes = votes.to(torch.promote_types(given, torch.float32))
+        if normalise:
+            votes = to_unit(votes)  # line 1
+        factor = (0.5 if half else 1.0) / votes.shape[1]
+        total = votes.sum(dim=1)
+        squares = torch.linalg.vector_norm(votes, dim=1).square()
+        s = factor * (total.square() - squares)  # line 2
+        own = torch.linalg.vector_norm(votes, dim=-1).square()
+        couplings = factor * (torch.einsum("bije,bje->bij", votes, total) - own)
+        routed = Routed(to_unit(s) if unit else s, s.sum(dim=-1), couplings)  # lines 3 and 4
+    return Routed(*(tensor.to(given) for tensor in routed))
 
 
 @final
