@@ -3,6 +3,7 @@
 import dataclasses
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -83,8 +84,9 @@ def test_affnist_is_read_from_all_its_batches(tmp_path: Path) -> None:
 def test_smallnorb_has_stereo_images_and_four_annotations(tmp_path: Path) -> None:
     spec = small("smallnorb", train=6)
     categories = np.array([0, 1, 2, 3, 4, 0], np.int32)
-    for file, array in zip(spec.files["train"], (STEREO, categories, INFO), strict=True):
-        write(tmp_path, file, files.gz(files.norb(array)))
+    contents = (files.norb(STEREO), files.norb(categories), files.norb(INFO))
+    for file, data in zip(spec.files["train"], contents, strict=True):
+        write(tmp_path, file, files.gz(data))
     loaded = load_files(spec, "train", root=tmp_path)
     assert (loaded.images.numpy() == STEREO).all()
     assert loaded.labels.tolist() == categories.tolist()
@@ -131,7 +133,7 @@ def test_fit_and_validation_divide_train_and_never_overlap(tmp_path: Path) -> No
     assert parts["validation"] == set(range(54, 60))
 
 
-WHOLE = {
+WHOLE: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "idx": (files.idx(GREY[:1, :4, :4]), lambda d: read_idx(d, ndim=3, limit=100)),
     "idx.gz": (files.gz(files.idx(GREY[:1, :4, :4])), lambda d: read_idx(d, ndim=3, limit=100)),
     "norb": (files.norb(INFO), lambda d: read_norb(d, ndim=2, limit=100)),

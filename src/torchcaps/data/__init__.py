@@ -32,10 +32,10 @@ from torchcaps.data.generated import (
     Generated,
     MultiMNIST,
 )
-from torchcaps.data.load import CATALOGUE, Entry, find, load
+from torchcaps.data.load import CATALOGUE, Entry, find, load, missing_files
 from torchcaps.data.random import Draws, stream_key
 from torchcaps.data.readers.bytes import FileFormatError
-from torchcaps.data.sheet import contact_sheet, save_png
+from torchcaps.data.sheet import contact_sheet, first_samples, save_png
 from torchcaps.data.strokes import POSE, PoseRange, Strokes, render
 
 __all__ = [
@@ -70,8 +70,10 @@ __all__ = [
     "contact_sheet",
     "data_folder",
     "find",
+    "first_samples",
     "load",
     "load_folder",
+    "missing_files",
     "render",
     "save_png",
     "stream_key",

@@ -7,7 +7,6 @@ continued next time. One process fetches; others wait for it and use its file.
 
 import errno
 import http.client
-import logging
 import shutil
 import sys
 import urllib.error
@@ -65,7 +64,7 @@ def _retrieve(download: Download, folder: Path, needs: str) -> None:
         raise DownloadError(
             _sentence(download, folder, needs, "pooch is not installed to fetch it")
         ) from None
-    logging.getLogger("pooch").setLevel(logging.WARNING)
+    pooch.get_logger().setLevel("WARNING")
     target = folder / download.path
     causes = []
     for url in download.urls:

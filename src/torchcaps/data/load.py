@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchcaps.data.canonical import load_files
+from torchcaps.data.canonical import data_folder, load_files
 from torchcaps.data.dataset import ImageSet
 from torchcaps.data.folder import load_folder
 from torchcaps.data.generated import (
@@ -77,12 +77,10 @@ _STROKES = {"train": 60_000, "validation": 6_000, "test": 10_000}
 
 def _canonical_entry(name: str) -> Entry:
     spec = SPECS[name]
-    counts = dict(spec.counts)
-    if "validation" not in counts:
-        counts["validation"] = counts["train"] // 10
-        counts["fit"] = counts["train"] - counts["validation"]
-    else:
-        counts["fit"] = counts["train"]
+    train = spec.counts["train"]
+    held_out = spec.counts.get("validation", train // 10)
+    fit = train if "validation" in spec.counts else train - held_out
+    counts = {"train": train, "fit": fit, "validation": held_out, **spec.counts}
     about = f"{spec.title}, {len(spec.classes)} classes"
     return Entry(name, about, "files", counts, spec.shape, spec.mean, spec.std, spec.homepage)
 
@@ -186,3 +184,18 @@ def load(
         overlapping=overlapping,
         split="train" if split == "fit" else split,
     )
+
+
+def missing_files(name: str, root: str | Path | None = None) -> list[str]:
+    """The files a set needs for its train and test splits that are not in the data folder."""
+    entry = find(name)
+    if entry.source == "built in":
+        return []
+    spec = SPECS[entry.name if entry.name in SPECS else "mnist"]
+    folder = data_folder(root)
+    return [
+        file.paths[0]
+        for split in ("train", "test")
+        for file in spec.files[split]
+        if not any((folder / path).is_file() for path in file.paths)
+    ]

@@ -6,6 +6,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from torchcaps.data.batches import Source
+from torchcaps.data.random import Draws, stream_key
+
 
 def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
     """Lay images ``[n c h w]`` out in rows: uint8 ``[c height width]``, c 1 or 3.
@@ -24,6 +27,14 @@ def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
     grid = tiles.reshape(rows, columns, *tiles.shape[1:]).permute(2, 0, 3, 1, 4)
     sheet = grid.reshape(channels, rows * tiles.shape[-2], columns * tiles.shape[-1])
     return F.pad(sheet, (gap, 0, gap, 0), value=64)
+
+
+def first_samples(source: Source, count: int) -> Tensor:
+    """The first ``count`` images of a set, uint8, ordered by class."""
+    samples = torch.arange(min(count, len(source)), device=source.device)
+    batch = source.draw(samples, Draws(stream_key(0, 0, "draw"), samples))
+    labels = batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0]
+    return batch.images[torch.sort(labels, stable=True).indices]
 
 
 def save_png(image: Tensor, path: str | Path, *, zoom: int = 1) -> None:

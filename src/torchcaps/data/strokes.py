@@ -276,6 +276,7 @@ def render(glyphs: Tensor, poses: Tensor, *, size: int, offsets: Tensor | None =
         poses: ``[b 7]`` in the order of `POSE`: x and y in pixels from the centre (right, down),
             rotation in degrees (anticlockwise), the two scales (at 1 a glyph is 0.6 of the image
             high), shear (x per y, the top leaning right) and thickness (the pen's width in pixels).
+            A glyph is scaled, then sheared, then turned, then moved.
         size: height and width.
         offsets: ``[b k 2]`` added to the control points, whose glyphs are 2 high.
     """
@@ -293,9 +294,7 @@ def _render(glyphs: Tensor, poses: Tensor, size: int, offsets: Tensor) -> Tensor
     control = control + offsets
     x, y, rotation, scale_x, scale_y, shear, thickness = poses.unbind(-1)
     unit = 0.3 * size
-    matrix = linear_map(
-        rotation * (torch.pi / 180), scale_x * unit, scale_y * unit, -shear * scale_x / scale_y
-    )
+    matrix = linear_map(rotation * (torch.pi / 180), scale_x * unit, scale_y * unit, -shear)
     control = control @ matrix.mT + torch.stack([x, y], -1)[:, None] + (size / 2 - 0.5)
     distance = _distance(begin @ control, end @ control, size)
     ink = (thickness[:, None, None] / 2 + 0.5 - distance).clamp_(0, 1)
