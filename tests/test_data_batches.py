@@ -321,8 +321,9 @@ def test_resizing_averages_and_stays_bytes() -> None:
     )
 
 
-def test_the_pipeline_compiles_whole() -> None:
-    batches = Batches(image_set(), 16, transforms=ALL, seed=1)
+@pytest.mark.parametrize("transforms", [ALL, (Shift(1), Normalise((0.5,) * 3, (0.2,) * 3))])
+def test_the_pipeline_compiles_whole(transforms: tuple[Transform, ...]) -> None:
+    batches = Batches(image_set(), 16, transforms=transforms, seed=1)
     step = torch.compile(
         lambda samples: batches.batch(samples, 1).images, fullgraph=True, backend="aot_eager"
     )

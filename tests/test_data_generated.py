@@ -259,6 +259,16 @@ def test_batch_size_does_not_change_generated_samples(make: Make) -> None:
     assert repr(source).startswith(type(source).__name__)
 
 
+@pytest.mark.parametrize("make", [MultiMNIST, AffnistStyle, lambda data: Strokes(600)])
+def test_generated_sets_compile_whole(make: Make) -> None:
+    batches = Batches(make(digits()), 16)
+    step = torch.compile(
+        lambda samples: batches.batch(samples, 1).images, fullgraph=True, backend="aot_eager"
+    )
+    samples = torch.arange(16)
+    assert torch.allclose(step(samples), batches.batch(samples, 1).images, atol=0.01)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("make", [MultiMNIST, DiverseMultiMNIST, ExpandedMNIST, AffnistStyle])

@@ -260,7 +260,7 @@ def test_a_missing_file_is_one_sentence_with_file_folder_and_remedy(tmp_path: Pa
 def test_unknown_names_and_splits_say_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'fashion_mnist'"):
         load("fashion_mnits")
-    with pytest.raises(ValueError, match="it has train, test"):
+    with pytest.raises(ValueError, match="it has train, fit, validation, test"):
         load("mnist", "dev", root=tmp_path)
     with pytest.raises(FileNotFoundError, match="not a folder"):
         load(tmp_path / "nowhere")

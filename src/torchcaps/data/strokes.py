@@ -7,7 +7,6 @@ downloaded; sample i of a seed is the same on every machine.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -216,8 +215,18 @@ class PoseRange:
     thickness: tuple[float, float] = (0.05, 0.13)
 
 
-@lru_cache(maxsize=8)
+_TABLES: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
+
+
 def _table(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """`_build_table` on a device, kept there."""
+    if device not in _TABLES:
+        control, begin, end = _build_table()
+        _TABLES[device] = control.to(device), begin.to(device), end.to(device)
+    return _TABLES[device]
+
+
+def _build_table() -> tuple[Tensor, Tensor, Tensor]:
     """Control points ``[g k 2]`` and the weights of segment starts and ends ``[g s k]``."""
     points, starts, ends = [], [], []
     for _, strokes in GLYPHS:
@@ -240,7 +249,7 @@ def _table(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         # spare segments repeat the last one, which changes no distance
         begin[g, :, :n] = torch.cat([starts[g], starts[g][-1:].expand(s - m, -1)])
         end[g, :, :n] = torch.cat([ends[g], ends[g][-1:].expand(s - m, -1)])
-    return stacked.to(device), begin.to(device), end.to(device)
+    return stacked, begin, end
 
 
 def _spline(control: Tensor) -> Tensor:
@@ -361,7 +370,9 @@ class Strokes(Generated):
         self.fresh = fresh
         self.poses = poses or PoseRange()
         self.jitter = jitter
-        self._device = torch.empty(0, device=device).device
+        names = [name for name, _ in GLYPHS]
+        self._first = torch.tensor([names.index(name) for name in DIGITS], device=device)
+        self._variants = torch.tensor([names.count(name) for name in DIGITS], device=device)
 
     def __len__(self) -> int:
         return self.count
@@ -369,7 +380,7 @@ class Strokes(Generated):
     @property
     def device(self) -> torch.device:
         """Where samples are drawn."""
-        return self._device
+        return self._first.device
 
     def to(self, device: torch.device | str) -> "Strokes":
         """The same set on another device."""
@@ -402,8 +413,7 @@ class Strokes(Generated):
         return Batch(image, labels.T, samples, torch.cat([first, second], 1), notes)
 
     def _glyph(self, label: Tensor, own: Draws) -> tuple[Tensor, dict[str, Tensor]]:
-        first, variants = _variants(self.device)
-        glyph = first[label] + own.integers(variants[label])[0]
+        glyph = self._first[label] + own.integers(self._variants[label])[0]
         pose = self._pose(own)
         points = _table(self.device)[0].shape[1]
         wiggle = own.uniform(-0.5, 0.5, 2 * points) + own.uniform(-0.5, 0.5, 2 * points)
@@ -423,11 +433,3 @@ class Strokes(Generated):
                 own.uniform(ranges.thickness[0] * size, ranges.thickness[1] * size),
             ]
         ).T.contiguous()
-
-
-@lru_cache(maxsize=8)
-def _variants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each class the first of its rows of `GLYPHS` and how many there are."""
-    names = [name for name, _ in GLYPHS]
-    first = torch.tensor([names.index(name) for name in DIGITS], device=device)
-    return first, torch.tensor([names.count(name) for name in DIGITS], device=device)
