@@ -250,3 +250,12 @@ def test_a_full_disk_is_noticed_before_the_first_byte(
         with pytest.raises(DownloadError, match=f"needs {len(CONTENT)} more bytes but 10 are free"):
             get(wanted(server, "good"), tmp_path)
         assert server.requests == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "set").write_text("a file where the folder should be")
+    with serving() as server:
+        with pytest.raises(DownloadError, match="cannot be written to") as caught:
+            get(wanted(server, "good"), tmp_path)
+        assert server.requests == []
+    assert "\n" not in str(caught.value)

@@ -17,6 +17,7 @@ from torchcaps.data import (
     ImageSet,
     MultiMNIST,
     Strokes,
+    TorchDataset,
 )
 from torchcaps.data.generated import Generated, place
 
@@ -257,6 +258,16 @@ def test_batch_size_does_not_change_generated_samples(make: Make) -> None:
     moved = source.to("cpu")
     assert torch.equal(epoch(moved, 1).images, whole.images)
     assert repr(source).startswith(type(source).__name__)
+
+
+def test_a_data_loader_gives_targets_too() -> None:
+    batches = Batches(MultiMNIST(digits()), 8)
+    image, label, targets = TorchDataset(batches)[5]
+    expected = batches.batch(torch.tensor([5]))
+    assert expected.targets is not None
+    assert torch.equal(image, expected.images[0])
+    assert torch.equal(label, expected.labels[0])
+    assert torch.equal(targets, expected.targets[0])
 
 
 @pytest.mark.parametrize("make", [MultiMNIST, AffnistStyle, lambda data: Strokes(600)])

@@ -107,10 +107,11 @@ class Batches:
         return batch._replace(images=as_float(images))
 
 
-class TorchDataset(Dataset[tuple[Tensor, Tensor]]):
-    """The same samples through `torch.utils.data`: pairs of image and label.
+class TorchDataset(Dataset[tuple[Tensor, ...]]):
+    """The same samples through `torch.utils.data`: (image, label), with targets (.., targets).
 
-    Works with any number of workers and gives exactly the samples `Batches` gives.
+    Works with any number of workers and gives exactly the samples `Batches` gives. Set ``epoch``
+    before each epoch, as with a distributed sampler.
 
         loader = DataLoader(TorchDataset(batches), batch_size=64, shuffle=True, num_workers=2)
     """
@@ -122,13 +123,16 @@ class TorchDataset(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self.batches.source)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, ...]]:
         """Many samples at once: what a `DataLoader` asks for."""
         if not all(0 <= index < len(self) for index in indices):
             raise IndexError(f"the data set has {len(self)} samples")
         samples = torch.tensor(indices, device=self.batches.source.device)
         batch = self.batches.batch(samples, self.epoch)
-        return list(zip(batch.images.unbind(), batch.labels.unbind(), strict=True))
+        columns = [batch.images, batch.labels]
+        if batch.targets is not None:
+            columns.append(batch.targets)
+        return list(zip(*(column.unbind() for column in columns), strict=True))

@@ -41,19 +41,30 @@ def fetch(download: Download, folder: Path, *, needs: str, limit: int) -> None:
     from filelock import FileLock
 
     target = folder / download.path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.with_name(f".{target.name}.lock")):
-        if (folder / needs).is_file():
-            return
-        if not target.is_file():
-            _retrieve(download, folder, needs)
-        if download.archive:
-            extract(target, target.parent, limit=limit)
-            target.unlink()
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        cause = f"{target.parent} cannot be written to, {error.strerror}"
+        raise DownloadError(_sentence(download, folder, needs, cause)) from None
+    try:
         if not (folder / needs).is_file():
-            raise DownloadError(
-                _sentence(download, folder, needs, f"{download.path} does not hold it")
-            )
+            _fetch_locked(download, folder, needs, limit)
+    finally:
+        lock.release()
+
+
+def _fetch_locked(download: Download, folder: Path, needs: str, limit: int) -> None:
+    target = folder / download.path
+    if not target.is_file():
+        _retrieve(download, folder, needs)
+    if download.archive:
+        extract(target, target.parent, limit=limit)
+        target.unlink()
+    if not (folder / needs).is_file():
+        cause = f"{download.path} does not hold it"
+        raise DownloadError(_sentence(download, folder, needs, cause))
 
 
 def _retrieve(download: Download, folder: Path, needs: str) -> None:

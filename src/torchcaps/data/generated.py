@@ -5,6 +5,7 @@ digits a test set, so the two never mix. An item is drawn by `Batches`; ``.image
 attributes hold one fixed draw of the whole set for those who want tensors.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from math import gcd
 
@@ -85,6 +86,11 @@ class Generated:
     def labels(self) -> Tensor:
         """Labels of that draw: ``[n]``, or ``[n 2]`` for overlapping sets."""
         return self.whole.labels
+
+    @property
+    def annotations(self) -> Mapping[str, Tensor]:
+        """What else is known of that draw's samples, by name."""
+        return self.whole.annotations
 
     @property
     def targets(self) -> Tensor | None:
@@ -402,7 +408,8 @@ class AffnistStyle(FromDigits):
         matrix = linear_map(
             angle * (self.rotation * torch.pi / 180), scale_x, scale_y, shear * self.shear
         )
-        corners = torch.einsum("bpq,bkq->bkp", matrix, self._corners[samples])
+        # a sum, not matmul: no reduced precision under autocast or TF32
+        corners = (self._corners[samples][:, :, None] * matrix[:, None]).sum(-1)
         low = -self.size / 2 - corners.amin(1)
         high = self.size / 2 - corners.amax(1)
         shift = torch.where(low < high, low + (high - low) * where, (low + high) / 2)

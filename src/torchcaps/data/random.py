@@ -10,6 +10,7 @@ from torch import Tensor
 
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9
+_PIECE = 1 << 22
 
 
 def stream_key(seed: int, epoch: int = 0, purpose: str = "") -> int:
@@ -47,8 +48,8 @@ class Draws:
 
     def __init__(self, key: int, samples: Tensor) -> None:
         self.key = key
-        self.samples = samples
-        self._base = _mix((samples + (key & _WORD)) & _WORD)
+        self.samples = samples.long()
+        self._base = _mix((self.samples + (key & _WORD)) & _WORD)
         self._used = 0
 
     def bits(self, count: int = 1) -> Tensor:
@@ -71,6 +72,9 @@ class Draws:
 
 def shuffled(count: int, key: int, device: torch.device | str = "cpu") -> Tensor:
     """A permutation of 0..count-1, the same on every device."""
-    order = torch.arange(count, device=device)
-    high, low = Draws(key, order).bits(2)
-    return torch.sort((high << 30) | (low >> 2), stable=True).indices
+    ranks = []
+    # in pieces: sixty million samples would otherwise need many times their own memory
+    for samples in torch.split(torch.arange(count, device=device), _PIECE):
+        high, low = Draws(key, samples).bits(2)
+        ranks.append((high << 30) | (low >> 2))
+    return torch.sort(torch.cat(ranks), stable=True).indices

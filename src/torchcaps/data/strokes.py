@@ -304,8 +304,11 @@ def _render(glyphs: Tensor, poses: Tensor, size: int, offsets: Tensor) -> Tensor
     x, y, rotation, scale_x, scale_y, shear, thickness = poses.unbind(-1)
     unit = 0.3 * size
     matrix = linear_map(rotation * (torch.pi / 180), scale_x * unit, scale_y * unit, -shear)
-    control = control @ matrix.mT + torch.stack([x, y], -1)[:, None] + (size / 2 - 0.5)
-    distance = _distance(begin @ control, end @ control, size)
+    # sums, not matmul: no reduced precision under autocast or TF32
+    control = (control[:, :, None] * matrix[:, None]).sum(-1) + torch.stack([x, y], -1)[:, None]
+    start = (begin[..., None] * control[:, None]).sum(2)
+    stop = (end[..., None] * control[:, None]).sum(2)
+    distance = _distance(start + (size - 1) / 2, stop + (size - 1) / 2, size)
     ink = (thickness[:, None, None] / 2 + 0.5 - distance).clamp_(0, 1)
     return (ink * 255).round_().byte()[:, None]
 
