@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -41,6 +40,14 @@ from torchcaps.data import (
     Strokes,
     load,
 )
+
+try:
+    from PIL import Image, ImageOps
+except ImportError:
+    sys.stdout.write("Pillow is not installed: no baseline\n")
+    HAS_PILLOW = False
+else:
+    HAS_PILLOW = True
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 COLUMNS = (
@@ -70,14 +77,14 @@ class PerImage(Dataset[tuple[Tensor, ...]]):
         return self.make(self.data, index)
 
 
-def to_tensor(image: Image.Image) -> Tensor:
+def to_tensor(image: "Image.Image") -> Tensor:
     """Pillow to float ``[c h w]`` in 0..1."""
     array = np.array(image)
     array = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(array)).float().div(255)
 
 
-def pillow(data: ImageSet, index: int) -> Image.Image:
+def pillow(data: ImageSet, index: int) -> "Image.Image":
     """One image of the set as Pillow has it."""
     pixels = data.images[index].numpy()
     return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
@@ -89,7 +96,7 @@ def normalised(image: Tensor) -> Tensor:
     return image.sub_(mean).div_(std)
 
 
-def crop(image: Image.Image, size: int) -> Image.Image:
+def crop(image: "Image.Image", size: int) -> "Image.Image":
     """A random square window."""
     left, top = (random.randint(0, side - size) for side in image.size)
     return image.crop((left, top, left + size, top + size))
@@ -273,7 +280,7 @@ def main() -> None:
         batches = Batches(source, options.batch, transforms=transforms, drop_last=True)
         ours = rate(endless(batches), options.seconds, lambda batch: len(batch.images))  # type: ignore[attr-defined]
         theirs: float | None = None
-        if data is not None and make is not None and not options.no_baseline:
+        if data is not None and make is not None and not options.no_baseline and HAS_PILLOW:
             if make not in baselines:
                 baselines[make] = baseline_rate(data, make, options.workers, options.seconds)
             theirs = baselines[make]

@@ -69,6 +69,7 @@ def test_random_numbers_are_uniform_and_unrelated_between_draws_samples_and_keys
 
 
 @given(st.integers(1, 1000), st.integers(0, 2**63))
+@settings(deadline=None)
 def test_integers_stay_below_their_bound(bound: int, seed: int) -> None:
     values = draws(500, seed).integers(bound, 3)
     assert values.shape == (3, 500)
@@ -87,6 +88,7 @@ def test_keys_differ_for_every_seed_epoch_and_purpose() -> None:
 
 
 @given(st.integers(0, 300), st.integers(0, 100))
+@settings(deadline=None)
 def test_a_shuffle_is_a_permutation(count: int, seed: int) -> None:
     order = shuffled(count, stream_key(seed))
     assert order.sort().values.tolist() == list(range(count))
@@ -108,6 +110,7 @@ def test_the_first_numbers_are_pinned() -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 1000))
+@settings(deadline=None)
 def test_a_shift_moves_pixels_and_loses_none_that_stay_inside(pixels: int, seed: int) -> None:
     images = random_images(8, 2, 9, seed) | 1
     shifted = Shift(pixels)(images, draws(8, seed))

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import multiprocessing
+import sys
 import tarfile
 import threading
 import time
@@ -259,3 +260,11 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> N
             get(wanted(server, "good"), tmp_path)
         assert server.requests == []
     assert "\n" not in str(caught.value)
+
+
+def test_without_pooch_the_sentence_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with serving() as server, pytest.raises(DownloadError, match="pooch is not installed"):
+        get(wanted(server, "good"), tmp_path)

