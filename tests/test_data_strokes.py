@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.data import POSE, Batch, Batches, ImageSet, PoseRange, Strokes, load, render
-from torchcaps.data.strokes import GLYPHS
+from torchcaps.data.glyphs import GLYPHS
 
 
 @cache

@@ -24,15 +24,11 @@ from torchcaps.data.augment import (
 from torchcaps.data.batches import Batches, Source, TorchDataset
 from torchcaps.data.canonical import data_folder
 from torchcaps.data.dataset import Batch, ImageSet
+from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
 from torchcaps.data.folder import load_folder
-from torchcaps.data.generated import (
-    AffnistStyle,
-    DiverseMultiMNIST,
-    ExpandedMNIST,
-    Generated,
-    MultiMNIST,
-)
+from torchcaps.data.generated import Generated
 from torchcaps.data.load import CATALOGUE, Entry, find, load, missing_files
+from torchcaps.data.multimnist import DiverseMultiMNIST, MultiMNIST
 from torchcaps.data.random import Draws, stream_key
 from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.data.sheet import contact_sheet, first_samples, save_png

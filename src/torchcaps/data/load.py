@@ -7,14 +7,10 @@ from pathlib import Path
 
 from torchcaps.data.canonical import data_folder, load_files
 from torchcaps.data.dataset import ImageSet
+from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
 from torchcaps.data.folder import load_folder
-from torchcaps.data.generated import (
-    AffnistStyle,
-    DiverseMultiMNIST,
-    ExpandedMNIST,
-    Generated,
-    MultiMNIST,
-)
+from torchcaps.data.generated import Generated
+from torchcaps.data.multimnist import DiverseMultiMNIST, MultiMNIST
 from torchcaps.data.sets import SPECS
 from torchcaps.data.strokes import Strokes
 
