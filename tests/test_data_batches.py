@@ -345,3 +345,20 @@ def test_cuda_gives_the_batches_of_the_cpu() -> None:
         for a, b in zip(here, there, strict=True):
             assert torch.equal(a.indices, b.indices.cpu())
             assert torch.allclose(a.images, b.images.cpu(), atol=tolerance, rtol=0)
+
+
+def test_no_batch_waits_for_the_device() -> None:
+    # reading any value of a meta tensor is an error
+    data = image_set(100).to("meta")
+    cuts = (Shift(1), Crop(10), CentreCrop(8))
+    transforms: tuple[Transform, ...] = (*ALL, *cuts, Normalise((0.5,) * 3, (0.2,) * 3))
+    shapes = [batch.images.shape for batch in Batches(data, 32, transforms=transforms).epoch(1)]
+    assert shapes == [(32, 3, 8, 8)] * 3 + [(4, 3, 8, 8)]
+    dropped = Batches(data, 32, transforms=transforms, drop_last=True)
+    assert [batch.images.shape[0] for batch in dropped.epoch(1)] == [32] * 3
+
+
+def test_few_and_many_numbers_at_once_are_the_same_numbers() -> None:
+    many = draws(50).bits(20)
+    one_by_one = draws(50)
+    assert torch.equal(many, torch.cat([one_by_one.bits(1) for _ in range(20)]))

@@ -289,3 +289,32 @@ def test_cuda_generates_what_the_cpu_does(make: Make) -> None:
     assert torch.equal(here.labels, there.labels.cpu())
     tolerance = 1.5 / 255 if make is AffnistStyle else 0.0
     assert torch.allclose(here.images, there.images.cpu(), atol=tolerance, rtol=0)
+
+
+def without_values(source: Generated) -> Generated:
+    """The same set on the meta device, where reading any value is an error."""
+    for name, value in vars(source).items():
+        if isinstance(value, Tensor | ImageSet):
+            setattr(source, name, value.to("meta"))
+    return source
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        MultiMNIST,
+        lambda data: MultiMNIST(data, pairs=50),
+        DiverseMultiMNIST,
+        lambda data: DiverseMultiMNIST(data, merge="mean"),
+        ExpandedMNIST,
+        AffnistStyle,
+        lambda data: Strokes(600, fresh=True),
+        lambda data: Strokes(600, overlapping=True),
+    ],
+)
+def test_no_generated_batch_waits_for_the_device(make: Make) -> None:
+    source = without_values(make(digits()))
+    drawn = next(Batches(source, 64).epoch(3))
+    assert drawn.images.device.type == "meta"
+    assert drawn.labels.device.type == "meta"
+    assert drawn.images.shape == (64, 1, source.size, source.size)

@@ -28,6 +28,16 @@ class Batch(NamedTuple):
     targets: Tensor | None = None
     annotations: Mapping[str, Tensor] = {}
 
+    def part(self, start: int, stop: int) -> "Batch":
+        """The samples from ``start`` to ``stop``, as views."""
+        return Batch(
+            self.images[start:stop],
+            self.labels[start:stop],
+            self.indices[start:stop],
+            None if self.targets is None else self.targets[start:stop],
+            {name: value[start:stop] for name, value in self.annotations.items()},
+        )
+
     def multi_hot(self, n_classes: int) -> Tensor:
         """Which classes are in each image: float ``[b n_classes]`` of zeros and ones."""
         labels = self.labels.reshape(len(self.labels), -1)

@@ -11,6 +11,7 @@ from torch import Tensor
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9
 _PIECE = 1 << 22
+_FEW = 8
 
 
 def stream_key(seed: int, epoch: int = 0, purpose: str = "") -> int:
@@ -49,17 +50,24 @@ class Draws:
     def __init__(self, key: int, samples: Tensor) -> None:
         self.key = key
         self.samples = samples.long()
-        self._base = _mix((self.samples + (key & _WORD)) & _WORD)
+        self._base: Tensor | None = None
         self._used = 0
 
     def bits(self, count: int = 1) -> Tensor:
         """The next ``count`` numbers of each sample: long ``[count b]`` in 0..2^32-1."""
-        draws = torch.arange(
-            self._used, self._used + count, dtype=torch.long, device=self.samples.device
-        )
-        self._used += count
-        words = _mix((draws * _GOLDEN + (self.key >> 32)) & _WORD)
-        return _mix(self._base ^ words[:, None])
+        if self._base is None:
+            self._base = _mix((self.samples + (self.key & _WORD)) & _WORD)
+        first, self._used = self._used, self._used + count
+        if count <= _FEW:
+            words = (self._word(draw) for draw in range(first, self._used))
+            return _mix(torch.stack([self._base ^ word for word in words]))
+        draws = torch.arange(first, self._used, device=self.samples.device)
+        words_of_all = _mix((draws * _GOLDEN + (self.key >> 32)) & _WORD)
+        return _mix(self._base ^ words_of_all[:, None])
+
+    def _word(self, draw: int) -> int:
+        """A few are mixed here: on a device every small operation costs a launch."""
+        return _mix_int(draw * _GOLDEN + (self.key >> 32))
 
     def integers(self, bound: int | Tensor, count: int = 1) -> Tensor:
         """Long ``[count b]``, uniform in 0..bound-1; ``bound`` is below 2^31."""
