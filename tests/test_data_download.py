@@ -1,5 +1,6 @@
 """Downloads from a local server that behaves in every bad way."""
 
+import errno
 import hashlib
 import io
 import multiprocessing
@@ -226,6 +227,29 @@ def test_archives_are_unpacked_and_removed(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == ["data"]
 
 
+def test_an_archive_the_user_put_there_is_unpacked_offline_and_kept(tmp_path: Path) -> None:
+    packed = archive_of("inner/data")
+    with serving() as server:
+        pass
+    download = wanted(server, "good", content=packed, archive=True)
+    with pytest.raises(FileNotFoundError, match="downloading is off"):
+        fetch(download, tmp_path, needs="set/inner/data", limit=100, offline=True)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "file.gz").write_bytes(packed)
+    fetch(download, tmp_path, needs="set/inner/data", limit=100, offline=True)
+    assert leftovers(tmp_path) == ["data", "file.gz"]
+
+
+def test_an_archive_with_another_hash_is_not_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "file.gz").write_bytes(archive_of("inner/data"))
+    with serving() as server:
+        download = wanted(server, "good", archive=True)
+        with pytest.raises(ValueError, match="differs from the published"):
+            fetch(download, tmp_path, needs="set/inner/data", limit=100)
+    assert leftovers(tmp_path) == ["file.gz"]
+
+
 def test_an_archive_without_the_wanted_file_is_refused(tmp_path: Path) -> None:
     packed = archive_of("other")
     with serving(packed) as server:
@@ -248,9 +272,22 @@ def test_a_full_disk_is_noticed_before_the_first_byte(
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with serving() as server:
-        with pytest.raises(DownloadError, match=f"needs {len(CONTENT)} more bytes but 10 are free"):
+        with pytest.raises(DownloadError, match=f"needs {len(CONTENT)} more bytes but 10 bytes"):
             get(wanted(server, "good"), tmp_path)
         assert server.requests == []
+
+
+def test_a_disk_that_fills_up_is_named_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module._Resuming, "_copy", full)
+    with serving() as server, pytest.raises(DownloadError, match="more bytes but") as caught:
+        get(wanted(server, "good"), tmp_path)
+    assert str(tmp_path / "set" / "file.gz") in str(caught.value)
+    assert not (tmp_path / "set" / "file.gz").exists()
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> None:

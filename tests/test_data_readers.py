@@ -175,6 +175,35 @@ def test_a_pickle_that_would_run_a_command_is_refused_unrun(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "os\nsystem",
+        "posix\nsystem",
+        "nt\nsystem",
+        "subprocess\nPopen",
+        "builtins\neval",
+        "builtins\nexec",
+        "__builtin__\neval",
+        "builtins\ngetattr",
+        "importlib\nimport_module",
+        "pickle\nloads",
+        "numpy\nload",
+        "numpy.core.multiarray\nfromfile",
+        "numpy.core.multiarray\n_reconstruct_",
+        "numpy\nndarray_",
+        "torch\nload",
+        "_codecs\nencode",
+        "copyreg\n_reconstructor",
+        "numpy\n\u0441ore",
+    ],
+)
+@pytest.mark.parametrize("call", [b"U\x01x\x85R", b")R", b"}b", b"(U\x01xo", b")\x81"])
+def test_no_name_outside_the_list_is_looked_up_or_called(name: str, call: bytes) -> None:
+    with pytest.raises(FileFormatError, match="which CIFAR never does"):
+        unpickle(b"\x80\x02c" + name.encode() + b"\n" + call + b".")
+
+
+@pytest.mark.parametrize(
     "data",
     [
         b"\x80\x02]q\x00h\x00a.",
@@ -253,7 +282,7 @@ def test_a_missing_file_is_one_sentence_with_file_folder_and_remedy(tmp_path: Pa
     message = str(caught.value)
     assert "training-dat.mat.gz" in message
     assert str(tmp_path) in message
-    assert SPECS["smallnorb"].homepage in message
+    assert "https://cs.nyu.edu" in message
     assert "\n" not in message
 
 

@@ -92,15 +92,15 @@ def _locate(spec: Spec, file: DataFile, folder: Path, download: bool) -> Path:
     for path in file.paths:
         if (folder / path).is_file():
             return folder / path
-    if download and file.download is not None:
-        from torchcaps.data.download import fetch
+    if file.download is None:
+        raise FileNotFoundError(
+            f"{file.paths[0]} of {spec.title} is not in {folder}; get it from {spec.homepage} and "
+            "put it there"
+        )
+    from torchcaps.data.download import fetch
 
-        fetch(file.download, folder, needs=file.paths[0], limit=_limit(spec))
-        return folder / file.paths[0]
-    raise FileNotFoundError(
-        f"{file.paths[0]} of {spec.title} is not in {folder}; get it from {spec.homepage} and put "
-        f"it there, or load with download=True"
-    )
+    fetch(file.download, folder, needs=file.paths[0], limit=_limit(spec), offline=not download)
+    return folder / file.paths[0]
 
 
 def _limit(spec: Spec) -> int:
@@ -133,14 +133,12 @@ def _idx(
     return [{"images": _tensor(arrays[0][:, None]), "labels": _tensor(arrays[1]).long()}]
 
 
-def _cifar(
-    keys: tuple[str, ...],
-) -> "_Reader":
+def _cifar(keys: tuple[str, ...]) -> "_Reader":
     def read(
         spec: Spec, split: str, files: Sequence[DataFile], paths: Sequence[Path], folder: Path
     ) -> list[Columns]:
         parts = []
-        count = spec.counts[split]
+        count = spec.counts[split] // len(files)
         for file, path in zip(files, paths, strict=True):
             with naming(path):
                 data = _bytes(file, path, folder, limit=count * 3200)
@@ -222,7 +220,7 @@ def _mat(parse: Callable[..., Columns]) -> "_Reader":
     def read(
         spec: Spec, split: str, files: Sequence[DataFile], paths: Sequence[Path], folder: Path
     ) -> list[Columns]:
-        count = spec.counts[split]
+        count = spec.counts[split] // len(files)
         parts = []
         for file, path in zip(files, paths, strict=True):
             with naming(path):

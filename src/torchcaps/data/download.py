@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from torchcaps.data.archives import extract
+from torchcaps.data.readers.bytes import check_file_hash, naming
 from torchcaps.data.sets import Download
 
 TIMEOUT = 30.0
@@ -27,20 +28,27 @@ class DownloadError(OSError):
     """A file could not be fetched from any of its sources."""
 
 
-def fetch(download: Download, folder: Path, *, needs: str, limit: int) -> None:
+def fetch(
+    download: Download, folder: Path, *, needs: str, limit: int, offline: bool = False
+) -> None:
     """Fetch a file, and unpack it if it is an archive, so that ``folder / needs`` exists.
+
+    An archive that lies in its place already is checked, unpacked and kept.
 
     Args:
         download: what to fetch, with its hash.
         folder: the data folder.
         needs: the file wanted, relative to it.
         limit: the most bytes an archive may unpack to.
+        offline: use what is there and fetch nothing.
     """
     if not download.hash:
         raise DownloadError(_sentence(download, folder, needs, "its hash is not known"))
+    target = folder / download.path
+    if offline and not target.is_file():
+        raise FileNotFoundError(_sentence(download, folder, needs, "downloading is off"))
     from filelock import FileLock
 
-    target = folder / download.path
     lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,14 +65,32 @@ def fetch(download: Download, folder: Path, *, needs: str, limit: int) -> None:
 
 def _fetch_locked(download: Download, folder: Path, needs: str, limit: int) -> None:
     target = folder / download.path
-    if not target.is_file():
+    was_there = target.is_file()
+    if was_there:
+        with naming(target):
+            check_file_hash(target, download.hash)
+    else:
         _retrieve(download, folder, needs)
     if download.archive:
-        extract(target, target.parent, limit=limit)
-        target.unlink()
+        try:
+            extract(target, target.parent, limit=limit)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise _no_space(target.parent, f"unpacking {target.name} needs more") from None
+            raise
+        if not was_there:
+            target.unlink()
     if not (folder / needs).is_file():
         cause = f"{download.path} does not hold it"
         raise DownloadError(_sentence(download, folder, needs, cause))
+
+
+def _no_space(folder: Path, what: str) -> DownloadError:
+    free = shutil.disk_usage(folder).free
+    return DownloadError(
+        f"{what} but {free} bytes are free in {folder}; make room or set TORCHCAPS_DATA to "
+        "another folder"
+    )
 
 
 def _retrieve(download: Download, folder: Path, needs: str) -> None:
@@ -96,11 +122,9 @@ def _retrieve(download: Download, folder: Path, needs: str) -> None:
 
 
 def _sentence(download: Download, folder: Path, needs: str, cause: str) -> str:
-    place = (folder / download.path).parent
-    action = f"unpack it in {place}" if download.archive else f"put it into {place}"
     return (
         f"{needs} is not in {folder} and could not be fetched ({cause}); download "
-        f"{download.urls[0]} elsewhere and {action}"
+        f"{download.urls[0]} elsewhere and put it into {(folder / download.path).parent}"
     )
 
 
@@ -121,27 +145,24 @@ class _Resuming:
         self.size = size
 
     def __call__(self, url: str, output_file: str, pooch: object) -> None:
-        self._check_space()
+        if shutil.disk_usage(self.part.parent).free < self.size - self._have():
+            raise self._no_space()
         try:
             self._receive(url)
         except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            self._check_space(at_least=1 << 62)
+            if error.errno == errno.ENOSPC:
+                raise self._no_space() from None
+            raise
         self.part.replace(output_file)
 
     def _have(self) -> int:
         size = self.part.stat().st_size if self.part.is_file() else 0
         return size if size <= self.size else 0
 
-    def _check_space(self, at_least: int = 0) -> None:
-        needed = self.size - self._have()
-        free = shutil.disk_usage(self.part.parent).free
-        if free < max(needed, at_least):
-            raise DownloadError(
-                f"{self.target} needs {needed} more bytes but {free} are free in "
-                f"{self.part.parent}; make room or set TORCHCAPS_DATA to another folder"
-            )
+    def _no_space(self) -> DownloadError:
+        return _no_space(
+            self.part.parent, f"{self.target} needs {self.size - self._have()} more bytes"
+        )
 
     def _receive(self, url: str) -> None:
         """Ask again, from where the file ends, as long as each answer brings something."""

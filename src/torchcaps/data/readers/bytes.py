@@ -85,7 +85,18 @@ def read_file(path: Path, *, limit: int) -> bytes:
 def check_hash(data: bytes, expected: str) -> None:
     """Compare with a published ``"sha256:..."`` or ``"md5:..."``."""
     algorithm, _, digest = expected.partition(":")
-    if hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() != digest:
+    _compare(hashlib.new(algorithm, data, usedforsecurity=False).hexdigest(), algorithm, digest)
+
+
+def check_file_hash(path: Path, expected: str) -> None:
+    """The same for a file too large to read at once."""
+    algorithm, _, digest = expected.partition(":")
+    with path.open("rb") as file:
+        _compare(hashlib.file_digest(file, algorithm).hexdigest(), algorithm, digest)
+
+
+def _compare(found: str, algorithm: str, digest: str) -> None:
+    if found != digest:
         raise FileFormatError(f"its {algorithm} differs from the published file's")
 
 
