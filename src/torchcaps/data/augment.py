@@ -4,6 +4,21 @@ A transform is called with images ``[b c h w]`` and the batch's `Draws` and retu
 are uint8 until a transform needs fractions; from there on they are float, 0..1. Draws are the same
 on every device; crops, flips and shifts are therefore equal to the bit, and what interpolates or
 averages agrees to rounding.
+
+What the papers do to their training images:
+
+| paper, set | transforms |
+|---|---|
+| Sabour 2017, MNIST | Shift(2) |
+| Sabour 2017, CIFAR-10 | Crop(24), Flip(), Brightness(), Contrast(), Standardise() |
+| Sabour 2017, smallNORB (resized to 48) | Crop(32), Brightness(), Contrast(), Standardise() |
+| Choi 2019, MNIST | Affine(translation=0.1, fill="nearest") |
+| Choi 2019, CIFAR-10 | Affine(rotation=20, translation=0.1, fill="nearest"), Flip() |
+| Tsai 2020, CIFAR | PadCrop(4), Flip(), Normalise(mean, std) |
+| Zhao 2020, CIFAR-10 | Standardise(), Flip(), PadCrop(4) |
+| Zhao 2020, smallNORB (mono, resized to 48) | Crop(32), Contrast(0.5, 1.5) |
+
+Test images get CentreCrop in place of Crop, and Standardise or Normalise where training has it.
 """
 
 from collections.abc import Callable, Sequence
