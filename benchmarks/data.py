@@ -5,7 +5,7 @@
 
 The baseline does to one image at a time what torchvision's transforms do (Pillow for geometry,
 then a float tensor, then mean and standard deviation) in `DataLoader` workers. Each run appends
-rows to results/data_speed.csv.
+rows to results/data_speed.csv. On a CPU ours uses one thread by default, beside two workers.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -157,15 +157,14 @@ def affnist_style(data: ImageSet, index: int) -> tuple[Tensor, ...]:
     return to_tensor(warped), data.labels[index]
 
 
-def rate(batches: Iterable[object], seconds: float, size: Callable[[object], int]) -> float:
+def rate(batches: Iterator[object], seconds: float, size: Callable[[object], int]) -> float:
     """Images per second over whole batches, after three to warm up."""
-    iterator = iter(batches)
     for _ in range(3):
-        next(iterator)
+        next(batches)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     start, count = time.perf_counter(), 0
-    for batch in iterator:
+    for batch in batches:
         count += size(batch)
         if time.perf_counter() - start > seconds:
             break
@@ -174,7 +173,7 @@ def rate(batches: Iterable[object], seconds: float, size: Callable[[object], int
     return count / (time.perf_counter() - start)
 
 
-def endless(batches: Batches) -> Iterable[object]:
+def endless(batches: Batches) -> Iterator[object]:
     """Epoch after epoch."""
     epoch = 0
     while True:
@@ -182,10 +181,10 @@ def endless(batches: Batches) -> Iterable[object]:
         epoch += 1
 
 
-def baseline_rate(
-    data: ImageSet, make: Callable[..., tuple[Tensor, ...]], workers: int, seconds: float
-) -> float:
-    """The same over a `DataLoader` with per-image transforms."""
+def per_image(
+    data: ImageSet, make: Callable[..., tuple[Tensor, ...]], workers: int
+) -> Iterator[object]:
+    """The batches of a `DataLoader` with per-image transforms, epoch after epoch."""
     loader = DataLoader(
         PerImage(data, make),
         batch_size=128,
@@ -194,12 +193,20 @@ def baseline_rate(
         persistent_workers=True,
         drop_last=True,
     )
+    while True:
+        yield from loader
 
-    def rounds() -> Iterable[object]:
-        while True:
-            yield from loader
 
-    return rate(rounds(), seconds, lambda batch: len(batch[0]))  # type: ignore[index]
+def side_by_side(
+    ours: Iterator[object], theirs: Iterator[object] | None, seconds: float
+) -> tuple[float, float | None]:
+    """The best of three turns each, taken in turn, so that a busy machine hurts both alike."""
+    ours_best, theirs_best = 0.0, 0.0
+    for _ in range(3):
+        ours_best = max(ours_best, rate(ours, seconds, lambda batch: len(batch.images)))  # type: ignore[attr-defined]
+        if theirs is not None:
+            theirs_best = max(theirs_best, rate(theirs, seconds, lambda batch: len(batch[0])))  # type: ignore[index]
+    return ours_best, theirs_best or None
 
 
 def synthetic(count: int, channels: int, size: int) -> ImageSet:
@@ -244,9 +251,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
     parser.add_argument("--workers", type=int, default=2, help="of the baseline's DataLoader")
-    parser.add_argument("--threads", type=int, default=2, help="of ours on a CPU")
+    parser.add_argument("--threads", type=int, default=1, help="of ours on a CPU")
     parser.add_argument("--synthetic", action="store_true", help="random images of the same size")
     parser.add_argument("--no-baseline", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("results/data_speed.csv"))
@@ -273,17 +280,14 @@ def main() -> None:
     name = (
         torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{options.threads}"
     )
-    baselines: dict[object, float] = {}
     for case, source, transforms, data, make in cases:
         if options.only and not any(word in case for word in options.only):
             continue
         batches = Batches(source, options.batch, transforms=transforms, drop_last=True)
-        ours = rate(endless(batches), options.seconds, lambda batch: len(batch.images))  # type: ignore[attr-defined]
-        theirs: float | None = None
+        loading = None
         if data is not None and make is not None and not options.no_baseline and HAS_PILLOW:
-            if make not in baselines:
-                baselines[make] = baseline_rate(data, make, options.workers, options.seconds)
-            theirs = baselines[make]
+            loading = per_image(data, make, options.workers)
+        ours, theirs = side_by_side(endless(batches), loading, options.seconds)
         row = {
             "case": case,
             "device": name,
