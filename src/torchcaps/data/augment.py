@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional
 
 from torchcaps.data.random import Draws
 
@@ -71,7 +71,7 @@ class Shift:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         top, left = draws.integers(2 * self.pixels + 1, 2)
-        padded = F.pad(images, (self.pixels,) * 4)
+        padded = functional.pad(images, (self.pixels,) * 4)
         return windows(padded, top, left, *images.shape[-2:])
 
 
@@ -85,7 +85,7 @@ class PadCrop:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         top, left = draws.integers(2 * self.padding + 1, 2)
-        padded = F.pad(images, (self.padding,) * 4, value=self.fill)
+        padded = functional.pad(images, (self.padding,) * 4, value=self.fill)
         return windows(padded, top, left, *images.shape[-2:])
 
 
@@ -212,7 +212,7 @@ def warp(
     x = x - (shift[:, :1] * columns)  # [b w]
     y = y - (shift[:, 1:] * rows)  # [b h]
     grid = x[:, None, :, None] * from_x + y[:, :, None, None] * from_y
-    return F.grid_sample(
+    return functional.grid_sample(
         images,
         grid,
         mode="bilinear",

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional
 
 from torchcaps.data.random import Draws
 
@@ -132,7 +132,7 @@ class ImageSet:
     def resize(self, height: int, width: int) -> "ImageSet":
         """The same images in another size (bilinear, antialiased), as for smallNORB's 48x48."""
         parts = [
-            F.interpolate(part.float(), (height, width), mode="bilinear", antialias=True)
+            functional.interpolate(part.float(), (height, width), mode="bilinear", antialias=True)
             for part in torch.split(self.images, 1024)
         ]
         images = torch.cat([part.round_().clamp_(0, 255).byte() for part in parts])

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional
 
 from torchcaps.data.augment import windows
 from torchcaps.data.dataset import Batch, ImageSet
@@ -130,7 +130,7 @@ def place(images: Tensor, top: Tensor, left: Tensor, size: int, *, first: int, l
     """
     height, width = images.shape[-2:]
     before = max(0, last)
-    padded = F.pad(
+    padded = functional.pad(
         images, (before, max(0, size - width - first), before, max(0, size - height - first))
     )
     return windows(padded, before - top, before - left, size, size)

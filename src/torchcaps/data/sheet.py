@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional
 
 from torchcaps.data.batches import Source
 from torchcaps.data.random import Draws, stream_key
@@ -23,10 +23,10 @@ def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
     columns = min(columns, count)
     rows = -(-count // columns)
     spare = images.new_zeros(rows * columns - count, *images.shape[1:])
-    tiles = F.pad(torch.cat([images, spare]), (0, gap, 0, gap), value=64)
+    tiles = functional.pad(torch.cat([images, spare]), (0, gap, 0, gap), value=64)
     grid = tiles.reshape(rows, columns, *tiles.shape[1:]).permute(2, 0, 3, 1, 4)
     sheet = grid.reshape(channels, rows * tiles.shape[-2], columns * tiles.shape[-1])
-    return F.pad(sheet, (gap, 0, gap, 0), value=64)
+    return functional.pad(sheet, (gap, 0, gap, 0), value=64)
 
 
 def first_samples(source: Source, count: int) -> Tensor:
