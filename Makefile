@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test format clean
+.PHONY: demo test reliability format clean
 
 demo: $(VENV)/.core
 	OMP_NUM_THREADS=2 $(BIN)/torchcaps demo
@@ -15,6 +15,9 @@ test: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -q
+
+reliability: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python tests/fuzz_data.py --mutations 1000000
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -19,12 +19,12 @@ def test_the_examples_run_and_give_the_shapes_they_claim(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
         for line in block.splitlines():
-            claim = re.match(r"((?:routed|out)\.[\w.]+) *# (\[[\d, ]+\])", line)
+            claim = re.match(r"((?:routed|out|batch)\.[\w.]+) *# (\[[\d, ]+\])", line)
             if claim:
                 shape = list(eval(claim[1], names).shape)
                 assert str(shape) == claim[2]

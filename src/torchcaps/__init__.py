@@ -1,5 +1,6 @@
 """torchcaps: capsule networks for PyTorch, correct to the papers."""
 
+from torchcaps import data
 from torchcaps.capsules import Capsules, Output, Routed, Votes
 from torchcaps.functional import (
     binary_cross_entropy_loss,
@@ -101,6 +102,7 @@ __all__ = [
     "binary_cross_entropy_loss",
     "build",
     "cross_entropy_loss",
+    "data",
     "discriminative_objective",
     "discriminative_routing",
     "dynamic_routing",

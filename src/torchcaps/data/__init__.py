@@ -1,0 +1,76 @@
+"""Data sets as uint8 tensors, batches of them made on the device, and sets drawn on the fly.
+
+from torchcaps.data import Batches, Flip, Normalise, PadCrop, find, load
+
+train, facts = load("cifar10").to("cuda"), find("cifar10")
+transforms = [PadCrop(4), Flip(), Normalise(facts.mean, facts.std)]
+for batch in Batches(train, 128, transforms=transforms).epoch(0):
+batch.images, batch.labels
+"""
+
+from torchcaps.data.augment import (
+    Affine,
+    Brightness,
+    CentreCrop,
+    Contrast,
+    Crop,
+    Flip,
+    Normalise,
+    PadCrop,
+    Shift,
+    Standardise,
+    Transform,
+)
+from torchcaps.data.batches import Batches, Source, TorchDataset
+from torchcaps.data.canonical import data_folder
+from torchcaps.data.dataset import Batch, ImageSet
+from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
+from torchcaps.data.folder import load_folder
+from torchcaps.data.generated import Generated
+from torchcaps.data.load import CATALOGUE, Entry, find, load, missing_files
+from torchcaps.data.multimnist import DiverseMultiMNIST, MultiMNIST
+from torchcaps.data.random import Draws, stream_key
+from torchcaps.data.readers.bytes import FileFormatError
+from torchcaps.data.sheet import contact_sheet, first_samples, save_png
+from torchcaps.data.strokes import POSE, PoseRange, Strokes, render
+
+__all__ = [
+    "CATALOGUE",
+    "POSE",
+    "Affine",
+    "AffnistStyle",
+    "Batch",
+    "Batches",
+    "Brightness",
+    "CentreCrop",
+    "Contrast",
+    "Crop",
+    "DiverseMultiMNIST",
+    "Draws",
+    "Entry",
+    "ExpandedMNIST",
+    "FileFormatError",
+    "Flip",
+    "Generated",
+    "ImageSet",
+    "MultiMNIST",
+    "Normalise",
+    "PadCrop",
+    "PoseRange",
+    "Shift",
+    "Source",
+    "Standardise",
+    "Strokes",
+    "TorchDataset",
+    "Transform",
+    "contact_sheet",
+    "data_folder",
+    "find",
+    "first_samples",
+    "load",
+    "load_folder",
+    "missing_files",
+    "render",
+    "save_png",
+    "stream_key",
+]

@@ -1,0 +1,154 @@
+"""Archives are unpacked member by member, and only plain files inside one folder.
+
+Refused: absolute paths, ``..``, drive letters, links, devices, encrypted members, more than
+`MAX_MEMBERS` members, more bytes than the data set has. Members are written to a temporary folder
+beside the destination and moved into place when all of them are complete.
+"""
+
+import gzip
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeVar, cast
+
+from torchcaps.data.readers.bytes import FileFormatError
+
+MAX_MEMBERS = 1000
+_CHUNK = 1 << 20
+
+T = TypeVar("T")
+
+
+def extract(archive: Path, folder: Path, *, limit: int) -> list[Path]:
+    """Unpack a .tar.gz or .zip into ``folder``.
+
+    Args:
+        archive: the file; check its hash first.
+        folder: where the members go; made if missing.
+        limit: the most bytes all members may have together.
+
+    Returns:
+        The files written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder))
+    try:
+        names = _unpack(archive, temporary, limit)
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / name).replace(folder / name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return [folder / name for name in names]
+
+
+def _unpack(archive: Path, temporary: Path, limit: int) -> list[PurePosixPath]:
+    names: list[PurePosixPath] = []
+    folders: set[PurePosixPath] = set()
+    left = limit
+    with archive.open("rb") as file:
+        members = _members(file, limit)
+        while (member := _reading(archive, partial(next, members, None))) is not None:
+            name, content = safe_name(member[0]), member[1]
+            if name in names:
+                raise FileFormatError(f"{archive} holds {member[0]!r} twice")
+            if len(names) == MAX_MEMBERS:
+                raise FileFormatError(f"{archive} holds more than {MAX_MEMBERS} files")
+            names.append(name)
+            folders.update(name.parents)
+            if not folders.isdisjoint(names):
+                raise FileFormatError(f"{archive} holds {member[0]!r} inside a file")
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            with (temporary / name).open("xb") as target:
+                while chunk := _reading(archive, partial(content.read, _CHUNK)):
+                    left -= len(chunk)
+                    if left < 0:
+                        raise FileFormatError(f"{archive} unpacks to more than {limit} bytes")
+                    target.write(chunk)
+    if not names:
+        raise FileFormatError(f"{archive} holds no files")
+    return names
+
+
+def _reading(archive: Path, step: Callable[[], T]) -> T:
+    """Take one step of the standard library's parser, which may raise anything on a bad file."""
+    try:
+        return step()
+    except FileFormatError:
+        raise
+    except Exception as error:
+        raise FileFormatError(
+            f"{archive} is not a whole archive ({type(error).__name__})"
+        ) from None
+
+
+def safe_name(member: str) -> PurePosixPath:
+    """The member's path, if it stays inside the folder it is unpacked to."""
+    name = PurePosixPath(member)
+    if (
+        name.is_absolute()
+        or not name.parts
+        or ".." in name.parts
+        or any(character in member for character in "\\:")
+        or not (member.isascii() and member.isprintable())
+        or len(member) > 200
+    ):
+        raise FileFormatError(f"the archive member {member[:80]!r} would leave its folder")
+    return name
+
+
+def _members(archive: IO[bytes], limit: int) -> Iterator[tuple[str, IO[bytes]]]:
+    if zipfile.is_zipfile(archive):
+        yield from _zip_members(archive)
+    else:
+        archive.seek(0)
+        yield from _tar_members(archive, limit)
+
+
+def _zip_members(archive: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if info.flag_bits & 1 or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise FileFormatError(f"the archive member {info.filename[:80]!r} is not a file")
+            if info.is_dir():
+                safe_name(info.filename)
+                continue
+            with file.open(info) as content:
+                yield info.filename, content
+
+
+def _tar_members(archive: IO[bytes], limit: int) -> Iterator[tuple[str, IO[bytes]]]:
+    allowance = limit + 2048 * MAX_MEMBERS
+    with gzip.GzipFile(fileobj=archive) as stream:
+        capped = cast("IO[bytes]", _Capped(stream, allowance))
+        with tarfile.open(fileobj=capped, mode="r|") as file:
+            for info in file:
+                if info.isdir():
+                    safe_name(info.name)
+                    continue
+                content = file.extractfile(info) if info.type in tarfile.REGULAR_TYPES else None
+                if content is None or info.issparse():
+                    raise FileFormatError(f"the archive member {info.name[:80]!r} is not a file")
+                yield info.name, content
+
+
+class _Capped:
+    """A stream that ends in an error instead of a memory-filling flood."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
+        self.stream = stream
+        self.limit = limit
+
+    def read(self, size: int) -> bytes:
+        """At most the bytes that are still allowed."""
+        data = self.stream.read(max(0, min(size, self.limit + 1)))
+        self.limit -= len(data)
+        if self.limit < 0:
+            raise FileFormatError("the archive unpacks to far more than its data set has")
+        return data

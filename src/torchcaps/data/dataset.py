@@ -1,0 +1,150 @@
+"""A data set in memory: images, labels and what else is known about each image."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from torchcaps.data.random import Draws
+
+
+class Batch(NamedTuple):
+    """Some samples of a data set.
+
+    Attributes:
+        images: ``[b c h w]``, uint8 as drawn, float after the transforms.
+        labels: ``[b]``, or ``[b 2]`` for overlapping sets, where -1 means no second glyph.
+        indices: ``[b]``, which samples of the data set these are.
+        targets: ``[b 2 h w]`` uint8, each glyph alone, for overlapping sets; otherwise None.
+        annotations: further tensors by name, first axis ``b``.
+    """
+
+    images: Tensor
+    labels: Tensor
+    indices: Tensor
+    targets: Tensor | None = None
+    annotations: Mapping[str, Tensor] = {}
+
+    def part(self, start: int, stop: int) -> "Batch":
+        """The samples from ``start`` to ``stop``, as views."""
+        return Batch(
+            self.images[start:stop],
+            self.labels[start:stop],
+            self.indices[start:stop],
+            None if self.targets is None else self.targets[start:stop],
+            {name: value[start:stop] for name, value in self.annotations.items()},
+        )
+
+    def multi_hot(self, n_classes: int) -> Tensor:
+        """Which classes are in each image: float ``[b n_classes]`` of zeros and ones."""
+        labels = self.labels.reshape(len(self.labels), -1)
+        classes = torch.arange(n_classes, device=labels.device)
+        return (labels[:, :, None] == classes).any(1).float()
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images with labels.
+
+    Attributes:
+        images: uint8 ``[n c h w]``.
+        labels: long ``[n]``.
+        classes: the name of each label.
+        name: what was loaded.
+        split: which part of it.
+        indices: long ``[n]``, each image's place in the files of its split's parent; two splits of
+            the same files overlap exactly where their indices do.
+        annotations: further tensors by name, first axis n.
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    name: str = ""
+    split: str = ""
+    indices: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    annotations: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise ValueError(
+                f"images must be uint8 [n c h w], got {self.images.dtype} "
+                f"{list(self.images.shape)}; scale floats in 0..1 by 255 and convert first"
+            )
+        if self.labels.dtype != torch.long or self.labels.shape != self.images.shape[:1]:
+            raise ValueError(
+                f"labels must be long [n] with n = {len(self.images)}, got {self.labels.dtype} "
+                f"{list(self.labels.shape)}"
+            )
+        if not len(self.indices) and len(self.images):
+            positions = torch.arange(len(self.images), device=self.images.device)
+            object.__setattr__(self, "indices", positions)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.images.shape[1:]))
+        return (
+            f"ImageSet({self.name or 'unnamed'}, {self.split or 'all'}: {len(self)} images of "
+            f"{shape}, {len(self.classes)} classes, on {self.images.device})"
+        )
+
+    def to(self, device: torch.device | str) -> "ImageSet":
+        """The same set on another device."""
+        return replace(
+            self,
+            images=self.images.to(device),
+            labels=self.labels.to(device),
+            indices=self.indices.to(device),
+            annotations={name: value.to(device) for name, value in self.annotations.items()},
+        )
+
+    def take(self, positions: Tensor, *, split: str | None = None) -> "ImageSet":
+        """The images at these positions, in this order."""
+        positions = positions.to(self.images.device)
+        return replace(
+            self,
+            images=self.images[positions],
+            labels=self.labels[positions],
+            indices=self.indices[positions],
+            annotations={name: value[positions] for name, value in self.annotations.items()},
+            split=self.split if split is None else split,
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the images are."""
+        return self.images.device
+
+    def draw(self, samples: Tensor, draws: Draws) -> Batch:
+        """The samples of these indices; an image set draws nothing at random."""
+        return Batch(
+            images=self.images.index_select(0, samples),
+            labels=self.labels.index_select(0, samples),
+            indices=samples,
+            annotations={name: value[samples] for name, value in self.annotations.items()},
+        )
+
+    def resize(self, height: int, width: int) -> "ImageSet":
+        """The same images in another size (bilinear, antialiased), as for smallNORB's 48x48."""
+        parts = [
+            functional.interpolate(part.float(), (height, width), mode="bilinear", antialias=True)
+            for part in torch.split(self.images, 1024)
+        ]
+        images = torch.cat([part.round_().clamp_(0, 255).byte() for part in parts])
+        return replace(self, images=images)
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each channel, of pixels in 0..1."""
+        levels = torch.arange(256, dtype=torch.float64) / 255
+        mean, std = [], []
+        for channel in self.images.unbind(1):
+            count = torch.bincount(channel.reshape(-1), minlength=256).double().cpu()
+            centre = (count * levels).sum() / count.sum()
+            mean.append(centre)
+            std.append(((count * (levels - centre) ** 2).sum() / count.sum()).sqrt())
+        return torch.stack(mean), torch.stack(std)

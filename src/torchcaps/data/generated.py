@@ -1,0 +1,137 @@
+"""Sets made from a digit set while they are asked for, on the device the digits are on.
+
+They take any `ImageSet` of one channel: MNIST's training digits give a training set, its test
+digits a test set, so the two never mix. An item is drawn by `Batches`; ``.images`` and the other
+attributes hold one fixed draw of the whole set for those who want tensors.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from torchcaps.data.augment import windows
+from torchcaps.data.dataset import Batch, ImageSet
+from torchcaps.data.random import Draws, stream_key
+
+MAX_BYTES = 8 << 30
+_CHUNK = 2048
+
+
+class Generated(ABC):
+    """A set that draws its samples: what its kinds have in common."""
+
+    name = "generated"
+
+    def __init__(self, size: int, classes: tuple[str, ...], split: str) -> None:
+        self.size = size
+        self.classes = classes
+        self.split = split
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where samples are drawn."""
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.split or 'all'}: {len(self)} images of 1x{self.size}x"
+            f"{self.size}, {len(self.classes)} classes, drawn on {self.device})"
+        )
+
+    @abstractmethod
+    def draw(self, samples: Tensor, draws: Draws) -> Batch:
+        """The samples of these indices."""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> "Generated":
+        """The same set on another device."""
+
+    @cached_property
+    def whole(self) -> Batch:
+        """Every sample once, as seed 0 draws it in epoch 0."""
+        needed = len(self) * self.size**2 * 3
+        if needed > MAX_BYTES:
+            raise ValueError(
+                f"{self.name} of {len(self)} images would take {needed >> 30} GiB at once; "
+                "draw it in batches with torchcaps.data.Batches"
+            )
+        parts = []
+        for samples in torch.split(torch.arange(len(self), device=self.device), _CHUNK):
+            parts.append(self.draw(samples, Draws(stream_key(0, 0, "draw"), samples)))
+        targets = [part.targets for part in parts if part.targets is not None]
+        return Batch(
+            images=torch.cat([part.images for part in parts]),
+            labels=torch.cat([part.labels for part in parts]),
+            indices=torch.cat([part.indices for part in parts]),
+            targets=torch.cat(targets) if targets else None,
+            annotations={
+                name: torch.cat([part.annotations[name] for part in parts])
+                for name in parts[0].annotations
+            },
+        )
+
+    @property
+    def images(self) -> Tensor:
+        """uint8 ``[n 1 h w]`` of one fixed draw."""
+        return self.whole.images
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of that draw: ``[n]``, or ``[n 2]`` for overlapping sets."""
+        return self.whole.labels
+
+    @property
+    def annotations(self) -> Mapping[str, Tensor]:
+        """What else is known of that draw's samples, by name."""
+        return self.whole.annotations
+
+    @property
+    def targets(self) -> Tensor | None:
+        """Each digit of that draw alone: uint8 ``[n 2 h w]`` for overlapping sets."""
+        return self.whole.targets
+
+
+class FromDigits(Generated):
+    """A generated set whose samples are made of a digit set's images."""
+
+    def __init__(self, digits: ImageSet, size: int) -> None:
+        if digits.images.shape[1] != 1:
+            raise ValueError(f"{self.name} needs images of one channel, not {digits!r}")
+        super().__init__(size, digits.classes, digits.split)
+        self.digits = digits
+
+    def __len__(self) -> int:
+        return len(self.digits)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the digits are."""
+        return self.digits.device
+
+
+def place(images: Tensor, top: Tensor, left: Tensor, size: int, *, first: int, last: int) -> Tensor:
+    """Put each image on a black canvas, its corner at (top, left), which may be off the canvas.
+
+    Every pixel that stays on the canvas is kept.
+
+    Args:
+        images: ``[b c h w]``.
+        top: long ``[b]``, row of the upper left corner.
+        left: long ``[b]``, its column.
+        size: of the canvas.
+        first: no corner is above or left of this.
+        last: no corner is below or right of this.
+    """
+    height, width = images.shape[-2:]
+    before = max(0, last)
+    padded = functional.pad(
+        images, (before, max(0, size - width - first), before, max(0, size - height - first))
+    )
+    return windows(padded, before - top, before - left, size, size)

@@ -1,0 +1,46 @@
+"""Contact sheets: many small images in one picture."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from torchcaps.data.batches import Source
+from torchcaps.data.random import Draws, stream_key
+
+
+def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
+    """Lay images ``[n c h w]`` out in rows: uint8 ``[c height width]``, c 1 or 3.
+
+    Two channels, as smallNORB's stereo pairs have, are shown side by side.
+    """
+    if images.shape[1] == 2:
+        images = torch.cat([images[:, :1], images[:, 1:]], -1)
+    count, channels = images.shape[:2]
+    if channels not in (1, 3) or not count:
+        raise ValueError(f"a sheet needs images of 1, 2 or 3 channels, not {list(images.shape)}")
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    spare = images.new_zeros(rows * columns - count, *images.shape[1:])
+    tiles = functional.pad(torch.cat([images, spare]), (0, gap, 0, gap), value=64)
+    grid = tiles.reshape(rows, columns, *tiles.shape[1:]).permute(2, 0, 3, 1, 4)
+    sheet = grid.reshape(channels, rows * tiles.shape[-2], columns * tiles.shape[-1])
+    return functional.pad(sheet, (gap, 0, gap, 0), value=64)
+
+
+def first_samples(source: Source, count: int) -> Tensor:
+    """The first ``count`` images of a set, uint8, ordered by class."""
+    samples = torch.arange(min(count, len(source)), device=source.device)
+    batch = source.draw(samples, Draws(stream_key(0, 0, "draw"), samples))
+    labels = batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0]
+    return batch.images[torch.sort(labels, stable=True).indices]
+
+
+def save_png(image: Tensor, path: str | Path, *, zoom: int = 1) -> None:
+    """Write uint8 ``[c height width]`` as a PNG."""
+    from PIL import Image
+
+    pixels = image.cpu().repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)
+    array = pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0)
+    Image.fromarray(array.contiguous().numpy()).save(path, "PNG")

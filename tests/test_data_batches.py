@@ -1,0 +1,364 @@
+"""Random numbers, augmentation and batches."""
+
+import subprocess
+import sys
+from typing import cast
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from torchcaps.data import (
+    Affine,
+    Batches,
+    Brightness,
+    CentreCrop,
+    Contrast,
+    Crop,
+    Flip,
+    ImageSet,
+    Normalise,
+    PadCrop,
+    Shift,
+    Standardise,
+    TorchDataset,
+    Transform,
+)
+from torchcaps.data.augment import linear_map, warp
+from torchcaps.data.random import Draws, shuffled, stream_key
+
+ALL: tuple[Transform, ...] = (
+    PadCrop(2),
+    Flip(),
+    Affine(rotation=20, translation=0.1, scale=(0.9, 1.1), shear=0.1, fill="nearest"),
+    Brightness(),
+    Contrast(),
+    Standardise(),
+)
+
+
+def random_images(count: int, channels: int = 3, size: int = 12, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (count, channels, size, size)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
+def image_set(count: int = 100, channels: int = 3, size: int = 12) -> ImageSet:
+    return ImageSet(random_images(count, channels, size), torch.arange(count) % 7, tuple("abcdefg"))
+
+
+def draws(count: int, seed: int = 0) -> Draws:
+    return Draws(stream_key(seed), torch.arange(count))
+
+
+def test_random_numbers_are_uniform_and_unrelated_between_draws_samples_and_keys() -> None:
+    numbers = draws(100_000).uniform(0, 1, 4)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    counts = torch.histc(numbers.flatten(), 64, 0, 1)
+    expected = numbers.numel() / 64
+    chi2 = float(((counts - expected) ** 2 / expected).sum())
+    assert 30 < chi2 < 110  # 63 degrees of freedom: 1 in 10,000 outside
+    other = Draws(stream_key(0, 1), torch.arange(100_000)).uniform()
+    rows = torch.cat([numbers, numbers[:1].roll(1, 1), other]) - 0.5
+    correlation = torch.corrcoef(rows) - torch.eye(6)
+    assert correlation.abs().max() < 0.02
+
+
+@given(st.integers(1, 1000), st.integers(0, 2**63))
+@settings(deadline=None)
+def test_integers_stay_below_their_bound(bound: int, seed: int) -> None:
+    values = draws(500, seed).integers(bound, 3)
+    assert values.shape == (3, 500)
+    assert int(values.min()) >= 0
+    assert int(values.max()) < bound
+
+
+def test_keys_differ_for_every_seed_epoch_and_purpose() -> None:
+    keys = {
+        stream_key(seed, epoch, purpose)
+        for seed in (0, 1, 2, -1, 1 << 32, 1 << 63)
+        for epoch in range(50)
+        for purpose in ("", "a", "b", "ab")
+    }
+    assert len(keys) == 6 * 50 * 4
+
+
+@given(st.integers(0, 300), st.integers(0, 100))
+@settings(deadline=None)
+def test_a_shuffle_is_a_permutation(count: int, seed: int) -> None:
+    order = shuffled(count, stream_key(seed))
+    assert order.sort().values.tolist() == list(range(count))
+
+
+def test_shuffles_of_three_are_equally_frequent() -> None:
+    seen = [tuple(shuffled(3, stream_key(seed)).tolist()) for seed in range(3000)]
+    for order in set(seen):
+        assert 400 < seen.count(order) < 600
+    assert len(set(seen)) == 6
+
+
+def test_the_first_numbers_are_pinned() -> None:
+    # a change here changes every published result that used a seed
+    assert Draws(stream_key(0), torch.arange(3)).bits(2).tolist() == [
+        [1810869290, 2602404972, 1660114790],
+        [2386149665, 2803499513, 3509357269],
+    ]
+
+
+@given(st.integers(0, 5), st.integers(0, 1000))
+@settings(deadline=None)
+def test_a_shift_moves_pixels_and_loses_none_that_stay_inside(pixels: int, seed: int) -> None:
+    images = random_images(8, 2, 9, seed) | 1
+    shifted = Shift(pixels)(images, draws(8, seed))
+    assert shifted.shape == images.shape
+    for before, after in zip(images, shifted, strict=True):
+        matches = []
+        for down in range(-pixels, pixels + 1):
+            for right in range(-pixels, pixels + 1):
+                expected = torch.zeros_like(before)
+                rows = slice(max(0, down), 9 + min(0, down))
+                columns = slice(max(0, right), 9 + min(0, right))
+                source = before.roll((down, right), (1, 2))
+                expected[:, rows, columns] = source[:, rows, columns]
+                matches.append(torch.equal(after, expected))
+        assert matches.count(True) == 1
+
+
+def test_every_shift_and_every_crop_occurs() -> None:
+    image = torch.arange(36, dtype=torch.uint8).reshape(1, 1, 6, 6) + 1
+    images = image.expand(2000, 1, 6, 6)
+    assert len({tuple(x.flatten().tolist()) for x in Shift(2)(images, draws(2000))}) == 25
+    assert len({tuple(x.flatten().tolist()) for x in PadCrop(2)(images, draws(2000))}) == 25
+    crops = Crop(4)(images, draws(2000))
+    assert crops.shape == (2000, 1, 4, 4)
+    assert len({int(x[0, 0, 0]) for x in crops}) == 9
+
+
+def test_padding_can_be_filled() -> None:
+    images = torch.zeros(200, 1, 6, 6, dtype=torch.uint8)
+    assert set(PadCrop(1, fill=9)(images, draws(200)).flatten().tolist()) == {0, 9}
+
+
+def test_a_centre_crop_is_the_middle() -> None:
+    images = random_images(2, 1, 10)
+    assert torch.equal(CentreCrop(4)(images, draws(2)), images[:, :, 3:7, 3:7])
+    with pytest.raises(ValueError, match="cannot cut 11x11 from images of 10x10"):
+        CentreCrop(11)(images, draws(2))
+    with pytest.raises(ValueError, match="cannot cut 11x11 from images of 10x10"):
+        Crop(11)(images, draws(2))
+
+
+def test_half_of_the_images_are_flipped_each_for_itself() -> None:
+    images = random_images(1000, 1, 4)
+    flipped = Flip()(images, draws(1000))
+    same = (flipped == images).flatten(1).all(1)
+    mirrored = (flipped == images.flip(-1)).flatten(1).all(1)
+    assert bool((same | mirrored).all())
+    assert 440 < int(mirrored.sum()) < 560
+    assert torch.equal(Flip(0.0)(images, draws(1000)), images)
+    assert torch.equal(Flip(1.0)(images, draws(1000)), images.flip(-1))
+
+
+def test_a_quarter_turn_is_anticlockwise_and_exact() -> None:
+    images = random_images(3, 2, 8).float()
+    ones, zeros = torch.ones(3), torch.zeros(3)
+    turned = warp(images, linear_map(ones * torch.pi / 2, ones, ones, zeros), torch.zeros(3, 2))
+    assert torch.allclose(turned, images.rot90(1, (2, 3)), atol=1e-2)
+
+
+def test_warping_moves_right_and_down_and_fills() -> None:
+    images = random_images(1, 1, 8).float()
+    one, zero = torch.ones(1), torch.zeros(1)
+    identity = linear_map(zero, one, one, zero)
+    moved = warp(images, identity, torch.tensor([[2 / 8, 1 / 8]]))
+    assert torch.allclose(moved[..., 1:, 2:], images[..., :-1, :-2], atol=1e-3)
+    assert moved[..., :1, :].abs().max() < 1e-3
+    nearest = warp(images, identity, torch.tensor([[2 / 8, 1 / 8]]), fill="nearest")
+    assert torch.allclose(nearest[..., 1:, 0], images[..., :-1, 0], atol=1e-3)
+    with pytest.raises(ValueError, match="fill must be"):
+        Affine(fill="black")
+
+
+def test_an_affine_transform_without_ranges_changes_nothing() -> None:
+    images = random_images(4)
+    assert torch.allclose(Affine()(images, draws(4)), images.float() / 255, atol=1e-5)
+
+
+def test_brightness_and_contrast_keep_to_their_ranges() -> None:
+    images = random_images(500)
+    added = Brightness()(images, draws(500)) - images.float() / 255
+    assert float(added.flatten(1).std(1).max()) < 1e-6
+    assert 0.2 < float(added.abs().max()) <= 63 / 255 + 1e-6
+    changed = Contrast(0.2, 1.8)(images, draws(500))
+    pixels = images.float() / 255
+    assert torch.allclose(changed.mean((-2, -1)), pixels.mean((-2, -1)), atol=1e-5)
+    factor = changed.std((-2, -1)) / pixels.std((-2, -1))
+    assert float(factor.min()) + 1e-4 >= 0.2
+    assert float(factor.max()) <= 1.8 + 1e-4
+    assert torch.allclose(factor, factor[:, :1].expand_as(factor), atol=1e-4)
+
+
+def test_standardised_images_have_mean_0_and_deviation_1_and_blank_ones_stay_blank() -> None:
+    images = random_images(5)
+    images[4] = 77
+    result = Standardise()(images, draws(5))
+    assert result[:4].mean((1, 2, 3)).abs().max() < 1e-5
+    assert torch.allclose(result[:4].std((1, 2, 3), correction=0), torch.ones(4), atol=1e-5)
+    assert result[4].abs().max() < 1e-2
+
+
+def test_normalising_bytes_and_floats_agrees_with_the_formula() -> None:
+    images = random_images(5)
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    pixels = images.double() / 255
+    expected = (pixels - torch.tensor(mean)[:, None, None].double()) / torch.tensor(std)[
+        :, None, None
+    ].double()
+    for given_images in (images, images.float() / 255):
+        result = Normalise(mean, std)(given_images, draws(5))
+        assert torch.allclose(result.double(), expected, atol=1e-5)
+
+
+@given(st.integers(1, 120), st.integers(0, 3), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_batch_size_changes_neither_the_samples_nor_their_augmentation(
+    batch_size: int, epoch: int, drop_last: bool
+) -> None:
+    data = image_set()
+    whole = next(Batches(data, 100, transforms=ALL, seed=3).epoch(epoch))
+    batches = Batches(data, batch_size, transforms=ALL, seed=3, drop_last=drop_last)
+    parts = list(batches.epoch(epoch))
+    assert len(parts) == len(batches)
+    if not parts:
+        assert drop_last
+        return
+    indices = torch.cat([part.indices for part in parts])
+    images = torch.cat([part.images for part in parts])
+    assert torch.equal(indices, whole.indices[: len(indices)])
+    assert torch.allclose(images, whole.images[: len(images)], atol=1e-5)
+    if not drop_last:
+        assert indices.sort().values.tolist() == list(range(100))
+
+
+def test_the_order_and_the_augmentation_change_with_seed_and_epoch_only() -> None:
+    data = image_set()
+
+    def first(seed: int, epoch: int) -> Tensor:
+        return next(Batches(data, 100, transforms=(PadCrop(2),), seed=seed).epoch(epoch)).images
+
+    assert torch.equal(first(1, 2), first(1, 2))
+    assert not torch.equal(first(1, 2), first(1, 3))
+    assert not torch.equal(first(1, 2), first(2, 2))
+
+
+def test_the_same_seed_gives_the_same_batch_in_another_process() -> None:
+    script = (
+        "import torch, hashlib\n"
+        "from torchcaps.data import Batches, Flip, ImageSet, PadCrop\n"
+        "images = torch.arange(4800).reshape(100, 3, 4, 4).to(torch.uint8)\n"
+        "data = ImageSet(images, torch.arange(100), tuple(map(str, range(100))))\n"
+        "batch = next(Batches(data, 64, transforms=[PadCrop(1), Flip()], seed=9).epoch(5))\n"
+        "print(hashlib.sha256(batch.images.numpy().tobytes()).hexdigest())\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_gives_the_same_samples_with_any_number_of_workers(workers: int) -> None:
+    batches = Batches(image_set(40), 8, transforms=(PadCrop(2), Flip()), seed=4, shuffled=False)
+    dataset = TorchDataset(batches)
+    dataset.epoch = 2
+    loader = DataLoader(dataset, batch_size=16, num_workers=workers)
+    parts = list(loader)
+    images = torch.cat([cast("Tensor", part[0]) for part in parts])
+    labels = torch.cat([cast("Tensor", part[1]) for part in parts])
+    expected = list(batches.epoch(2))
+    assert torch.equal(images, torch.cat([batch.images for batch in expected]))
+    assert torch.equal(labels, torch.cat([batch.labels for batch in expected]))
+    assert dataset[3][1] == labels[3]
+    with pytest.raises(IndexError, match="40 samples"):
+        dataset[40]
+
+
+def test_shards_divide_an_epoch() -> None:
+    data = image_set(101)
+    whole = Batches(data, 10).order(3)
+    parts = [Batches(data, 10, shard=(rank, 4)).order(3) for rank in range(4)]
+    assert torch.equal(torch.cat(parts).sort().values, whole.sort().values)
+    with pytest.raises(ValueError, match="rank below world"):
+        Batches(data, 10, shard=(4, 4))
+    with pytest.raises(ValueError, match="batch_size"):
+        Batches(data, 0)
+
+
+def test_batches_carry_annotations_and_unaugmented_pixels_are_0_to_1() -> None:
+    data = image_set(10)
+    noted = ImageSet(
+        data.images, data.labels, data.classes, annotations={"azimuth": torch.arange(10) * 2}
+    )
+    batch = next(iter(Batches(noted, 10)))
+    assert torch.equal(batch.annotations["azimuth"], batch.indices * 2)
+    assert torch.equal(batch.images, data.images[batch.indices].float() / 255)
+
+
+def test_resizing_averages_and_stays_bytes() -> None:
+    data = image_set(3, 2, 96)
+    small = data.resize(48, 48)
+    assert small.images.shape == (3, 2, 48, 48)
+    assert small.images.dtype == torch.uint8
+    blocks = data.images.float().unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1))
+    # the antialiasing filter is wider than a block: alike, not equal
+    assert (
+        float(torch.corrcoef(torch.stack([blocks.flatten(), small.images.float().flatten()]))[0, 1])
+        > 0.8
+    )
+
+
+@pytest.mark.parametrize("transforms", [ALL, (Shift(1), Normalise((0.5,) * 3, (0.2,) * 3))])
+def test_the_pipeline_compiles_whole(transforms: tuple[Transform, ...]) -> None:
+    batches = Batches(image_set(), 16, transforms=transforms, seed=1)
+    step = torch.compile(
+        lambda samples: batches.batch(samples, 1).images, fullgraph=True, backend="aot_eager"
+    )
+    samples = torch.arange(16)
+    assert torch.allclose(step(samples), batches.batch(samples, 1).images, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_gives_the_batches_of_the_cpu() -> None:
+    data = image_set(1000)
+    exact = (PadCrop(2), Flip(), Crop(8))
+    for transforms, tolerance in ((exact, 0.0), (ALL, 1e-3)):
+        here = list(Batches(data, 256, transforms=transforms, seed=5).epoch(1))
+        there = list(Batches(data.to("cuda"), 256, transforms=transforms, seed=5).epoch(1))
+        for a, b in zip(here, there, strict=True):
+            assert torch.equal(a.indices, b.indices.cpu())
+            assert torch.allclose(a.images, b.images.cpu(), atol=tolerance, rtol=0)
+
+
+def test_no_batch_waits_for_the_device() -> None:
+    # reading any value of a meta tensor is an error
+    data = image_set(100).to("meta")
+    cuts = (Shift(1), Crop(10), CentreCrop(8))
+    transforms: tuple[Transform, ...] = (*ALL, *cuts, Normalise((0.5,) * 3, (0.2,) * 3))
+    shapes = [batch.images.shape for batch in Batches(data, 32, transforms=transforms).epoch(1)]
+    assert shapes == [(32, 3, 8, 8)] * 3 + [(4, 3, 8, 8)]
+    dropped = Batches(data, 32, transforms=transforms, drop_last=True)
+    assert [batch.images.shape[0] for batch in dropped.epoch(1)] == [32] * 3
+
+
+def test_few_and_many_numbers_at_once_are_the_same_numbers() -> None:
+    many = draws(50).bits(20)
+    one_by_one = draws(50)
+    assert torch.equal(many, torch.cat([one_by_one.bits(1) for _ in range(20)]))
