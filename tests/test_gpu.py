@@ -41,8 +41,11 @@ def test_values_and_gradients_are_those_of_float64(name: str) -> None:
         assert (a - b).norm() <= 1e-3 * b.norm() + 1e-6
 
 
-@pytest.mark.parametrize("name", ROUTINGS)
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [(name, "default") for name in ROUTINGS]
+    + [(name, "reduce-overhead") for name in ("dynamic", "em", "inverted-attention-3", "pairwise")],
+)
 def test_networks_compile_and_run_in_bfloat16(name: str, mode: str) -> None:
     torch.manual_seed(0)
     network = SmallNetwork(ROUTINGS[name]).cuda()

@@ -57,15 +57,27 @@ class SlidingCapsules(nn.Module, ABC):
     def child_activations(self, children: Capsules | Routed) -> Tensor | None:
         """Activations of the children of every window, ``[(b h' w') i]``, if they have any."""
 
-    def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
-        """Parents of every window; ``parents`` are their poses of a previous iteration, if any."""
-        votes, activations = self.votes(children), self.child_activations(children)
+    def forward(
+        self,
+        children: Capsules | Routed,
+        parents: Tensor | None = None,
+        votes: Tensor | None = None,
+    ) -> Routed:
+        """Parents of every window.
+
+        Args:
+            children: what votes.
+            parents: poses of the parents after a previous iteration, if there was one.
+            votes: the votes of all windows, if they have been cast before; otherwise they are now.
+        """
+        cast = self.votes(children) if votes is None else votes
+        activations = self.child_activations(children)
         size = self.output_size(children.poses)
         if parents is not None:
             if parents.shape[:3] != size:
                 raise ValueError(f"parents {list(parents.shape)} must start with {list(size)}")
             parents = parents.flatten(0, 2)
-        routed: Routed = self.routing(votes, activations, parents)
+        routed: Routed = self.routing(cast, activations, parents)
         return Routed(*(tensor.reshape(*size, *tensor.shape[1:]) for tensor in routed))
 
     def extra_repr(self) -> str:

@@ -63,11 +63,22 @@ class LinearCapsules(nn.Module):
         votes = Votes(poses, self.weight)
         return votes if self.vote_norm is None else self.vote_norm(votes)
 
-    def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
-        """Parents of the children; ``parents`` are their poses of a previous iteration, if any."""
-        votes = self.votes(children)
+    def forward(
+        self,
+        children: Capsules | Routed,
+        parents: Tensor | None = None,
+        votes: Tensor | None = None,
+    ) -> Routed:
+        """Parents of the children.
+
+        Args:
+            children: what votes.
+            parents: poses of the parents after a previous iteration, if there was one.
+            votes: the children's votes, if they have been cast before; otherwise they are now.
+        """
+        cast = self.votes(children) if votes is None else votes
         activations = Capsules(children.poses, children.activations).flat().activations
-        routed: Routed = self.routing(votes, activations, parents)
+        routed: Routed = self.routing(cast, activations, parents)
         return routed
 
 

@@ -36,6 +36,8 @@ class CapsNet(Network):
         stride: of the 9x9 convolution that makes primary capsules.
         padding: of that convolution.
         routing: a routing class, or a partial of one.
+        weight_std: standard deviation of the class capsules' weights at the start; 0.1 is the
+            authors' code.
         reconstructs: add the decoder.
         n_objects: objects in one image; as many classes are decoded at test time.
     """
@@ -52,6 +54,7 @@ class CapsNet(Network):
         stride: int = 2,
         padding: int = 0,
         routing: RoutingFactory = ROUTING,
+        weight_std: float = 0.1,
         reconstructs: bool = True,
         n_objects: int = 1,
     ) -> None:
@@ -75,7 +78,12 @@ class CapsNet(Network):
             padding=padding,
         )
         self.classes = LinearCapsules(
-            height * width * n_types, n_classes, d_primary, d_class, routing=routing, weight_std=0.1
+            height * width * n_types,
+            n_classes,
+            d_primary,
+            d_class,
+            routing=routing,
+            weight_std=weight_std,
         )
         self.decoder: Decoder | None = None
         if reconstructs:

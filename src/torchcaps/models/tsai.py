@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, final
+from typing import NamedTuple, cast, final
 
 from torch import Tensor, nn
 
@@ -149,26 +149,32 @@ class AttentionCapsNet(Network):
         self.iterations = iterations
 
     def concurrently(self, primary: Capsules) -> list[Routed]:
-        """Procedure 2: all layers, once in order, then all at once per iteration."""
-        routed: list[Routed] = []
-        for layer in self.layers:
-            routed.append(layer(routed[-1] if routed else primary))
+        """Procedure 2: all layers, once in order, then all at once per iteration.
+
+        Primary capsules never change, so the first layer's votes are cast once for all iterations.
+        """
+        first, *others = cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers))
+        votes = first.votes(primary).dense()
+        routed: list[Routed] = [first(primary, votes=votes)]
+        for layer in others:
+            routed.append(layer(routed[-1]))
         for _ in range(self.iterations - 1):
-            below = [primary, *routed[:-1]]
-            routed = [
+            above = [
                 layer(children, parents.poses)
-                for layer, children, parents in zip(self.layers, below, routed, strict=True)
+                for layer, children, parents in zip(others, routed[:-1], routed[1:], strict=True)
             ]
+            routed = [first(primary, routed[0].poses, votes), *above]
         return routed
 
     def sequentially(self, primary: Capsules) -> list[Routed]:
         """Ablation B: each layer takes all its iterations before the next begins."""
         routed: list[Routed] = []
-        for layer in self.layers:
+        for layer in cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers)):
             children = routed[-1] if routed else primary
-            parents = layer(children)
+            votes = layer.votes(children).dense()
+            parents = layer(children, votes=votes)
             for _ in range(self.iterations - 1):
-                parents = layer(children, parents.poses)
+                parents = layer(children, parents.poses, votes)
             routed.append(parents)
         return routed
 

@@ -49,13 +49,12 @@ def inverted_attention_routing(
         poses ``[b j e]`` before LayerNorm, activations ``[b j]`` (their lengths: the paper has no
         activations) and couplings ``[b i j]``, summing to 1 over parents.
 
-    Cost: O(b i j e) time, ``[b i j]`` memory beside the votes; the first step needs none.
+    Cost: O(b i j e) time, ``[b i j]`` memory beside the votes.
     """
     votes = parent_major(votes)
     b, i, j, e = votes.shape
     if parents is None:
         couplings = votes.new_full((1, 1, 1), 1 / j).expand(b, i, j)
-        poses = votes.sum(dim=1) / j
     else:
         if not isinstance(parents, Tensor):
             raise ValueError(f"parents must be a tensor of poses, not {type(parents).__name__}")
@@ -66,7 +65,7 @@ def inverted_attention_routing(
         agreement = torch.einsum("bije,bje->bij", votes, parents)  # (2)
         scale = e**-0.5 if scale is None else scale
         couplings = (scale * agreement).softmax(dim=-1)  # (3)
-        poses = torch.einsum("bij,bije->bje", couplings, votes)  # (4)
+    poses = torch.einsum("bij,bije->bje", couplings, votes)  # (4)
     return Routed(poses, lengths(poses), couplings)
 
 
