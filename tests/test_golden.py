@@ -42,7 +42,7 @@ capsnet = partial(tc.CapsNet, (1, 28, 28), 4, backbone=small, n_types=3, stride=
 FAMILIES: dict[str, tuple[Callable[[], tc.Network], Loss]] = {
     "sabour2017": (capsnet, margin),
     "hinton2018": (
-        lambda: tc.EMCapsNet((1, 20, 20), 4, backbone=small, widths=(3, 3, 3), cost_scale=5.0),
+        lambda: tc.EMCapsNet((1, 20, 20), 4, backbone=small, widths=(3, 3, 3)),
         spread,
     ),
     "tsai2020": (

@@ -1,15 +1,20 @@
 """The networks: published sizes to the unit, both precisions, any batch, saving, Procedure 2."""
 
+import contextlib
 import json
+import random
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import torchcaps as tc
 from torchcaps.models import ZOO
+from torchcaps.models.zoo import count_parameters
 from torchcaps.routing import inverted_attention_routing
 
 # Learned parameters, and all numbers including the running statistics of batch normalisation where
@@ -59,6 +64,8 @@ COUNTS = [
     ("zhao2020/fashion-mnist", 903_472, 907_216, "less than 1M"),
     ("zhao2020/affnist", 195_376 + 186_145, 195_920 + 199_041, "196K + 199K"),
     ("zhao2020/multimnist", 552_849, 564_753, "457K in the paper, 565K as its authors coded it"),
+    ("hinton2018/smallnorb", 317_194, None, "310K in the paper, rounded or by another count"),
+    ("hinton2018/smallnorb-small", 68_754, None, "68K"),
     ("yang2021/mnist-l2", 8_215_568 + 11_520, None, None),
     ("yang2021/mnist-l1-plain", 6_804_224 + 11_520, None, None),
 ]
@@ -162,18 +169,110 @@ def test_networks_compile(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in ZOO if count_parameters(name) < 1_500_000])
 def test_saving_and_loading_is_exact(name: str, tmp_path: Path) -> None:
     network, images, _ = example(name, 2)
-    network.train()(images)
+    with torch.no_grad():
+        network.train()(images)
     path = tmp_path / "network.safetensors"
     tc.save(network, path)
     again = tc.load(path)
     assert again.name == name
     with torch.no_grad():
-        first, second = network.eval()(images), again.eval()(images)
+        first, second = network.eval()(images), again(images)
     assert torch.equal(first.scores, second.scores)
     assert list(tmp_path.iterdir()) == [path]
+    assert not again.training
+    assert all(p.requires_grad for p in again.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_file_keeps_the_type_of_its_weights(dtype: torch.dtype, tmp_path: Path) -> None:
+    network = tc.build("zhao2020/smallnorb").to(dtype)
+    tc.save(network, tmp_path / "network.safetensors")
+    again = tc.load(tmp_path / "network.safetensors")
+    assert {p.dtype for p in again.parameters()} == {dtype}
+    for a, b in zip(network.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+    single = tc.build("zhao2020/smallnorb")
+    tc.load_weights(single, tmp_path / "network.safetensors")
+    assert {p.dtype for p in single.parameters()} == {torch.float32}
+
+
+def test_iterations_set_later_are_saved_too(tmp_path: Path) -> None:
+    for name in ("sabour2017/svhn", "tsai2020/cifar10-simple"):
+        network = tc.build(name).eval()
+        network.set_iterations(1)
+        tc.save(network, tmp_path / "network.safetensors")
+        images = torch.rand(2, *network.image_shape)
+        again = tc.load(tmp_path / "network.safetensors")
+        assert torch.equal(network(images).scores, again(images).scores)
+
+
+HOSTILE: list[Any] = [
+    None, 5, [], {}, {"network": "sabour2017/mnist"}, {"network": 3, "overrides": {}},
+    {"network": ["sabour2017/mnist"], "overrides": {}},
+    {"network": "sabour2017/mnist\nrm", "overrides": {}},
+    {"network": "sabour2017/mnist", "overrides": None},
+    {"network": "sabour2017/mnist", "overrides": [1]},
+    *(
+        {"network": "sabour2017/mnist", "overrides": {key: value}}
+        for key, value in (
+            ("n_classes", 10**9), ("n_classes", 2.5), ("n_classes", "5"), ("n_classes", True),
+            ("n_classes", -1), ("iterations", 10**6), ("image_shape", "abc"), ("image_shape", 5),
+            ("image_shape", [[1], 2, 3]), ("image_shape", [1, 10**6, 10**6]),
+            ("image_shape", [1, 28]), ("__class__", 1),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("described", HOSTILE, ids=str)
+def test_hostile_metadata_are_refused_before_anything_is_built(
+    described: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "network.safetensors"
+    save_file({"x": torch.zeros(1)}, path, {"torchcaps": json.dumps(described)})
+    for attempt in (tc.load, partial(tc.load_weights, tc.build("zhao2020/smallnorb"))):
+        with pytest.raises(ValueError, match="does not know") as caught:
+            attempt(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_metadata_nested_without_end_and_weights_of_another_kind_are_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "network.safetensors"
+    save_file({"x": torch.zeros(1)}, path, {"torchcaps": "[" * 100_000})
+    with pytest.raises(ValueError, match="does not say which"):
+        tc.load(path)
+    network = tc.build("zhao2020/smallnorb")
+    bytes_only = {name: x.to(torch.uint8) for name, x in network.state_dict().items()}
+    described = {"network": "zhao2020/smallnorb", "overrides": {}}
+    save_file(bytes_only, path, {"torchcaps": json.dumps(described)})
+    with pytest.raises(ValueError, match="as U8, which is not a type it can have"):
+        tc.load(path)
+    described = {"network": "sabour2017/mnist", "overrides": {"image_shape": [1, 4000, 4000]}}
+    save_file({"x": torch.zeros(1)}, path, {"torchcaps": json.dumps(described)})
+    with pytest.raises(ValueError, match="tensors differ"):
+        tc.load(path)
+
+
+def test_a_file_that_is_cut_or_flipped_is_refused_or_whole(tmp_path: Path) -> None:
+    path = tmp_path / "network.safetensors"
+    tc.save(tc.build("zhao2020/smallnorb"), path)
+    whole = path.read_bytes()
+    generator = random.Random(0)
+    for _ in range(300):
+        data = bytearray(whole)
+        if generator.random() < 0.3:
+            del data[generator.randrange(len(data)) :]
+        else:
+            for _ in range(generator.randint(1, 8)):
+                data[generator.randrange(12_000)] = generator.randrange(256)
+        path.write_bytes(data)
+        with contextlib.suppress(ValueError):
+            assert tc.load(path).name == "zhao2020/smallnorb"
 
 
 def test_changes_to_a_published_network_are_saved_with_it(tmp_path: Path) -> None:
@@ -207,8 +306,6 @@ def test_a_file_of_another_kind_is_refused_with_one_sentence(tmp_path: Path) -> 
     cut, foreign, unknown, empty = (tmp_path / name for name in "abcd")
     cut.write_bytes(path.read_bytes()[:-1000])
     empty.write_bytes(b"")
-    from safetensors.torch import save_file
-
     save_file({"x": torch.zeros(1)}, foreign)
     named = json.dumps({"network": "nobody/nothing", "overrides": {}})
     save_file({"x": torch.zeros(1)}, unknown, {"torchcaps": named})
@@ -224,6 +321,9 @@ def test_a_file_of_another_kind_is_refused_with_one_sentence(tmp_path: Path) -> 
         assert "\n" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         tc.load(tmp_path / "nowhere")
+    for place in (tmp_path, tmp_path / "no folder" / "network"):
+        with pytest.raises(FileNotFoundError, match="cannot be written"):
+            tc.save(tc.build("zhao2020/smallnorb"), place)
 
 
 def test_unknown_names_and_wrong_images_get_one_sentence() -> None:
@@ -241,10 +341,41 @@ def test_unknown_names_and_wrong_images_get_one_sentence() -> None:
         tc.build("zhao2020/cifar10", iterations=2)
     with pytest.raises(ValueError, match="iterations must be"):
         tc.build("sabour2017/mnist", iterations=0)
-    with pytest.raises(ValueError, match="n_classes must be at least 1"):
-        tc.build("sabour2017/mnist", n_classes=0)
-    with pytest.raises(ValueError, match="image_shape must be"):
-        tc.build("sabour2017/mnist", image_shape=cast(Any, (28, 28)))
+    for wrong in (0, "5", 5.0):
+        with pytest.raises(ValueError, match="n_classes must be a whole number of at least 1"):
+            tc.build("sabour2017/mnist", n_classes=cast(Any, wrong))
+    for shape in ((28, 28), 32, (1, 28, 0), (1, 28.0, 28)):
+        with pytest.raises(ValueError, match="image_shape must be"):
+            tc.build("sabour2017/mnist", image_shape=cast(Any, shape))
+    for name in (None, 3):
+        with pytest.raises(ValueError, match="name is a string"):
+            tc.build(cast(Any, name))
+    network = tc.build("zhao2020/multimnist")
+    for images in (torch.zeros(2, 1, 36, 36, dtype=torch.uint8), [0.0]):
+        with pytest.raises(ValueError, match="floats between 0 and 1"):
+            network(cast(Any, images))
+    for targets in (torch.zeros(2, dtype=torch.long), torch.zeros(2, 10, dtype=torch.long)):
+        with pytest.raises(ValueError, match=r"must be class numbers \[2, 2\]"):
+            network(torch.rand(2, 1, 36, 36), targets)
+    with pytest.raises(ValueError, match="cannot show 2 of 1 classes"):
+        tc.build("zhao2020/multimnist", n_classes=1)
+    with pytest.raises(ValueError, match="the same classes"):
+        tc.Ensemble([tc.build("zhao2020/smallnorb"), tc.build("zhao2020/svhn-light")])
+    assert tc.build("tsai2020/cifar10-baseline", image_shape=(3, 64, 48))(
+        torch.rand(2, 3, 64, 48)
+    ).scores.shape == (2, 10)
+
+
+EM_NETWORKS = [name for name in ZOO if name.startswith("hinton") or name.endswith("-em")]
+
+
+@pytest.mark.parametrize("name", EM_NETWORKS)
+def test_em_networks_tell_images_apart_from_the_start(name: str) -> None:
+    network, images, _ = example(name, 2)
+    images[1] = images[1].flip(-1) ** 4
+    scores = network(images).scores
+    assert (scores[0] - scores[1]).abs().max() > 1e-4
+    assert ((scores > 0) & (scores < 1)).all()
 
 
 @pytest.mark.parametrize(
@@ -372,3 +503,5 @@ def test_hugging_face_conventions(tmp_path: Path) -> None:
     assert isinstance(tc.ResCapsNet.from_pretrained(tmp_path / "folder"), tc.ResCapsNet)
     with pytest.raises(ValueError, match="holds a ResCapsNet, not a CapsNet"):
         tc.CapsNet.from_pretrained(tmp_path / "folder")
+    with pytest.raises(ValueError, match="does not know nonsense"):
+        tc.Network.from_pretrained(tmp_path / "folder", nonsense=3)

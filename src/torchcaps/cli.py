@@ -83,7 +83,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="One number that fixes everything drawn.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Train six routings on pictures of parts, whose arrangement alone tells them apart."""
+    """Train six routings to read digits that are drawn for it: no download, about a minute."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
     from rich.table import Table
@@ -109,7 +109,7 @@ def demo(
     if as_json:
         typer.echo(json.dumps({name: asdict(result) for name, result in results.items()}, indent=2))
         return
-    table = Table(title="Six arrangements of the same four parts, 2,000 unseen pictures")
+    table = Table(title="Digits drawn from strokes, 2,000 unseen ones")
     table.add_column("routing")
     for heading in ("accuracy", "parameters", "seconds"):
         table.add_column(heading, justify="right")
@@ -118,7 +118,9 @@ def demo(
             name, f"{result.accuracy:.1%}", f"{result.parameters:,}", f"{result.seconds:.1f}"
         )
     console.print(table)
-    console.print("Guessing is right once in six. Next: the examples in README.md.")
+    console.print(
+        "Look at the digits: torchcaps data show strokes. Next: the examples in README.md."
+    )
 
 
 @contextmanager

@@ -1,9 +1,4 @@
-"""The shortest honest demonstration: six routings learn which parts go where.
-
-Every picture holds the same four parts: a disc, a ring, a bar and a cross. Only their arrangement,
-turned, scaled and moved at random, tells the classes apart, so that counting parts is worth
-nothing and agreeing on where the whole is, is worth everything.
-"""
+"""The shortest honest demonstration: six routings learn to read digits drawn by `strokes`."""
 
 import time
 from collections.abc import Callable
@@ -15,54 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import torchcaps as tc
+from torchcaps.data import Batches, Strokes
 from torchcaps.routing import RoutingFactory
 
-__all__ = ["CONTENDERS", "Contender", "PartsNetwork", "Result", "arrangements", "train"]
-
-SIZE = 28
-ORDERS = torch.tensor(
-    [[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 3, 2], [2, 3, 0, 1], [3, 1, 0, 2], [1, 2, 3, 0]]
-)
-"""Class -> which part is at which corner of the whole."""
+__all__ = ["CONTENDERS", "Contender", "Result", "SmallCapsNet", "train"]
 
 
-def arrangements(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw n pictures ``[n 1 28 28]`` between 0 and 1, and their classes ``[n]``."""
-
-    def uniform(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(n, generator=generator)
-
-    labels = torch.randint(len(ORDERS), (n,), generator=generator)
-    angle, scale = uniform(-0.6, 0.6), uniform(0.8, 1.15)
-    centre = torch.stack([uniform(-3, 3), uniform(-3, 3)], dim=-1)
-    axis = torch.arange(SIZE) - (SIZE - 1) / 2
-    y, x = torch.meshgrid(axis, axis, indexing="ij")
-    points = torch.stack([y, x], dim=-1) - centre[:, None, None]  # [n h w 2]
-    cos, sin = angle.cos() / scale, angle.sin() / scale
-    turn = torch.stack([cos, -sin, sin, cos], dim=-1).reshape(n, 2, 2)
-    points = torch.einsum("nhwc,ncd->nhwd", points, turn)  # in the frame of the whole
-    corners = 5.5 * torch.tensor([[-1.0, -1], [-1, 1], [1, -1], [1, 1]])
-    places = torch.zeros(n, 4, 2)
-    places.scatter_(1, ORDERS[labels][..., None].expand(-1, -1, 2), corners.expand(n, -1, -1))
-    y, x = (points[:, None] - places[:, :, None, None]).unbind(-1)  # [n part h w]
-    radius = (y.square() + x.square()).sqrt()
-    bar = torch.maximum(y.abs() - 0.8, x.abs() - 3.5)
-    post = torch.maximum(x.abs() - 0.8, y.abs() - 3.5)
-    distances = torch.stack(
-        [
-            radius[:, 0] - 3,
-            (radius[:, 1] - 2.8).abs() - 0.8,
-            bar[:, 2],
-            torch.minimum(bar[:, 3], post[:, 3]),
-        ]
-    )
-    images = (0.5 - distances.amin(dim=0)).clamp(0, 1)[:, None]
-    noise = 0.1 * torch.randn(images.shape, generator=generator)
-    return (images + noise).clamp(0, 1), labels
-
-
-class PartsNetwork(nn.Module):
-    """Two convolutions, primary capsules and one capsule per class."""
+class SmallCapsNet(nn.Module):
+    """Two convolutions, primary capsules and one capsule per digit."""
 
     def __init__(self, contender: "Contender") -> None:
         super().__init__()
@@ -75,16 +30,14 @@ class PartsNetwork(nn.Module):
         self.classes: tc.LinearCapsules | tc.ConvTransformCapsules
         if contender.transform:
             self.classes = tc.ConvTransformCapsules(
-                8, len(ORDERS), 8, 16, kernel_size=4, routing=contender.routing
+                8, 10, 8, 16, kernel_size=4, routing=contender.routing
             )
         else:
-            self.classes = tc.LinearCapsules(
-                4 * 4 * 8, len(ORDERS), 8, 16, routing=contender.routing
-            )
+            self.classes = tc.LinearCapsules(4 * 4 * 8, 10, 8, 16, routing=contender.routing)
         self.classifier = nn.Linear(16, 1) if contender.classifier else None
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of the classes ``[n 6]``."""
+        """Scores of the digits ``[n 10]``."""
         routed = self.classes(self.primary(self.backbone(images)))
         if self.classifier is None:
             return cast(Tensor, routed.activations.flatten(1))
@@ -121,7 +74,7 @@ CONTENDERS: dict[str, Contender] = {
 
 @dataclass(frozen=True)
 class Result:
-    """What a network reached on pictures it has not seen."""
+    """What a network reached on digits it has not seen."""
 
     accuracy: float
     parameters: int
@@ -136,19 +89,18 @@ def train(
     seed: int = 0,
     progress: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Result:
-    """Train on fresh pictures every step, then test on 2,000 others."""
+    """Train on digits no two of which are alike, then test on 2,000 others."""
     start = time.perf_counter()
     torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    network = PartsNetwork(contender)
+    network = SmallCapsNet(contender)
     routing = network.classes.routing
     own = list(routing.parameters()) if isinstance(routing, tc.DiscriminativeRouting) else []
     weights = [p for p in network.parameters() if all(p is not q for q in own)]
     optimiser = torch.optim.Adam(weights, lr=3e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=3e-3, total_steps=steps)
     ascent = torch.optim.Adam(own, lr=1e-3, maximize=True) if own else None
-    for step in range(steps):
-        images, labels = arrangements(batch, generator)
+    digits = Batches(Strokes(steps * batch, seed=seed), batch, seed=seed)
+    for step, (images, labels, *_) in enumerate(digits.epoch(0), start=1):
         loss = contender.loss(network(images), labels)
         optimiser.zero_grad()
         loss.backward()
@@ -160,9 +112,10 @@ def train(
             ascent.zero_grad()
             routing.objective(votes, labels).backward()
             ascent.step()
-        progress(step + 1, loss.item())
-    images, labels = arrangements(2_000, torch.Generator().manual_seed(seed + 1_000_000))
+        progress(step, loss.item())
+    right = 0
     with torch.no_grad():
-        right = network.eval()(images).argmax(dim=-1) == labels
+        for images, labels, *_ in Batches(Strokes(2_000, split="test"), 500).epoch(0):
+            right += int((network(images).argmax(dim=-1) == labels).sum())
     parameters = sum(p.numel() for p in network.parameters())
-    return Result(right.double().mean().item(), parameters, time.perf_counter() - start)
+    return Result(right / 2_000, parameters, time.perf_counter() - start)

@@ -40,7 +40,7 @@ class CapsuleHead(nn.Module):
         routing: a routing class, or a partial of one.
         n_types: types of primary capsules.
         d: size of all poses.
-        matrix: read poses as square matrices, with d / sqrt(d) times fewer weights.
+        matrix: read poses as square matrices, with d times fewer weights.
         coordinates: add the position of a child to its vote.
     """
 

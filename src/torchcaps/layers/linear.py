@@ -164,7 +164,8 @@ class ClassCapsules(nn.Module):
         n_types, e = self.shape[0], votes.shape[3]
         columns = e // votes.rows
         first, second = (columns - 1, 2 * columns - 1) if votes.rows > 1 else (0, 1)
-        dtype, device = votes.poses.dtype, votes.poses.device
+        device = votes.poses.device
+        dtype = torch.promote_types(votes.poses.dtype, torch.float32)
         positions = votes.poses.new_zeros(height, width, n_types, 1, e)
         y = (torch.arange(height, dtype=dtype, device=device) + 0.5) / height
         x = (torch.arange(width, dtype=dtype, device=device) + 0.5) / width

@@ -82,7 +82,8 @@ class PrimaryCapsules(nn.Module):
         stride: of the convolution.
         padding: zeros around the feature map.
         bias: of the convolution.
-        batch_norm: normalise the channels before they are grouped (Zhao 2020).
+        batch_norm: normalise the channels before they are grouped (Zhao 2020, with the defaults of
+            Keras, in which the authors wrote it).
         nonlinearity: :class:`Squash` (Sabour, Zhao, Yang), :class:`PoseNorm` (Tsai),
             :class:`RectifiedActivation` (Choi), or None for poses as they are (EM).
         activations: give every capsule an activation too: the logistic of a second convolution
@@ -113,7 +114,9 @@ class PrimaryCapsules(nn.Module):
         self.n_types = n_types
         self.d = d
         self.pose_conv = self._convolution(in_channels, n_types * d, bias)
-        self.norm = nn.BatchNorm2d(n_types * d) if batch_norm else nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        if batch_norm:
+            self.norm = nn.BatchNorm2d(n_types * d, eps=1e-3, momentum=0.01)
         self.nonlinearity = _built(nonlinearity, n_types, d) if nonlinearity else nn.Identity()
         self.activation_conv = (
             self._convolution(in_channels, n_types, bias) if activations else None

@@ -1,5 +1,6 @@
 """Networks as safetensors files that say which network they are."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,11 @@ from torchcaps.models.zoo import ZOO, build
 __all__ = ["load", "load_weights", "save"]
 
 KEY = "torchcaps"
+LIMITS = {"n_classes": 100_000, "iterations": 100}
+MAX_SIDE = 4096
+
+Tensors = dict[str, tuple[tuple[int, ...], str]]
+"""Name -> shape and type of a stored tensor."""
 
 
 def save(network: Network, path: str | Path) -> None:
@@ -23,6 +29,8 @@ def save(network: Network, path: str | Path) -> None:
     from safetensors.torch import save as to_bytes
 
     path = Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that is")
     metadata = {KEY: json.dumps(architecture(network)), "format": "pt"}
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -32,36 +40,45 @@ def save(network: Network, path: str | Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        _sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
-    """Build the network a file was saved from and read its weights."""
-    described, _ = _header(path)
-    network = _described(path, described)
-    load_weights(network, path)
-    return network.to(device)
+    """Build the network a file was saved from, with its weights and their type, ready to use.
+
+    It is in evaluation mode; call ``train()`` to go on training it. Nothing is allocated before
+    the file has been checked against the network it names.
+    """
+    from safetensors.torch import load_file
+
+    described, stored = _header(path)
+    overrides = dict(described["overrides"])
+    if "image_shape" in overrides:
+        overrides["image_shape"] = tuple(overrides["image_shape"])
+    try:
+        with torch.device("meta"):
+            network = build(described["network"], **overrides)
+    except ValueError as error:
+        raise ValueError(f"{path} holds {_say(described)}, which cannot be: {error}") from None
+    _check_tensors(network, path, stored)
+    # copies: the file's own pages are not aligned, and may change under the network
+    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    network.load_state_dict(weights, assign=True)
+    return network.to(device).eval()
 
 
 def load_weights(network: Network, path: str | Path) -> None:
     """Read the weights of a file into a network; refuses a file of another architecture."""
     from safetensors.torch import load_file
 
-    described, shapes = _header(path)
+    described, stored = _header(path)
     if network.name is not None and described != architecture(network):
         raise ValueError(
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
-    own = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    if shapes != own:
-        different = sorted(
-            name for name in own.keys() | shapes.keys() if own.get(name) != shapes.get(name)
-        )
-        raise ValueError(
-            f"{path} holds the weights of another network: {len(different)} tensors differ, "
-            f"{different[0]} among them"
-        )
+    _check_tensors(network, path, stored)
     network.load_state_dict(load_file(path))
 
 
@@ -75,8 +92,8 @@ def architecture(network: Network) -> dict[str, Any]:
     return {"network": network.name, "overrides": json.loads(json.dumps(network.overrides))}
 
 
-def _header(path: str | Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-    """What a file says it is, and the shapes of its tensors; no tensor is read."""
+def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
+    """What a file says it is, and its tensors' shapes and types; no tensor is read."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -84,28 +101,67 @@ def _header(path: str | Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            names = list(file.keys())
+            slices = {name: file.get_slice(name) for name in names}
+            stored = {n: (tuple(s.get_shape()), str(s.get_dtype())) for n, s in slices.items()}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file ({error})") from error
     try:
         described = json.loads(metadata[KEY])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         raise ValueError(f"{path} does not say which torchcaps network it holds") from None
+    if not _is_architecture(described):
+        raise ValueError(f"{path} names a network that this version does not know")
+    return described, stored
+
+
+def _is_architecture(described: object) -> bool:
+    """Whether metadata name a known network and overrides of sensible types and sizes."""
     if not isinstance(described, dict) or set(described) != {"network", "overrides"}:
-        raise ValueError(f"{path} does not say which torchcaps network it holds")
-    return described, shapes
-
-
-def _described(path: str | Path, described: dict[str, Any]) -> Network:
+        return False
     name, overrides = described["network"], described["overrides"]
-    allowed = {"image_shape", "n_classes", "iterations"}
-    if name not in ZOO or not isinstance(overrides, dict) or set(overrides) - allowed:
-        raise ValueError(f"{path} holds {_say(described)}, which this version does not know")
-    if "image_shape" in overrides:
-        overrides = {**overrides, "image_shape": tuple(overrides["image_shape"])}
-    return build(name, **overrides)
+    if type(name) is not str or name not in ZOO or type(overrides) is not dict:
+        return False
+    for key, value in overrides.items():
+        if key == "image_shape":
+            sides = value if type(value) is list and len(value) == 3 else [0]
+            if not all(type(n) is int and 1 <= n <= MAX_SIDE for n in sides):
+                return False
+        elif key not in LIMITS or type(value) is not int or not 1 <= value <= LIMITS[key]:
+            return False
+    return True
+
+
+def _check_tensors(network: Network, path: str | Path, stored: Tensors) -> None:
+    """Refuse tensors of other names, shapes or kinds than the network's."""
+    own = network.state_dict()
+    shapes = {name: shape for name, (shape, _) in stored.items()}
+    if shapes != {name: tuple(tensor.shape) for name, tensor in own.items()}:
+        different = sorted(
+            name
+            for name in own.keys() | shapes.keys()
+            if name not in own or shapes.get(name) != tuple(own[name].shape)
+        )
+        raise ValueError(
+            f"{path} holds the weights of another network: {len(different)} tensors differ, "
+            f"{different[0]!r} among them"
+        )
+    for name, tensor in own.items():
+        kind = stored[name][1]
+        if tensor.is_floating_point() != kind.startswith(("F16", "F32", "F64", "BF16")):
+            raise ValueError(f"{path} holds {name!r} as {kind}, which is not a type it can have")
 
 
 def _say(described: dict[str, Any]) -> str:
     changes = ", ".join(f"{key}={value}" for key, value in dict(described["overrides"]).items())
     return f"{described['network']}" + (f" with {changes}" if changes else "")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut, where folders can be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.layers import ClassCapsules, ConvCapsules, PrimaryCapsules
@@ -23,7 +23,8 @@ class EMCapsNet(Network):
     """Primary capsules, two capsule convolutions and class capsules, with 4x4 poses and EM routing.
 
     Class capsules share weights over positions and add coordinates; the scores are activations,
-    trained with the spread loss.
+    trained with the spread loss. A parent's pose is a mean of votes, so weights and poses start at
+    scales that keep the variance of the poses; far below it all class capsules start saturated.
 
     Args:
         image_shape: channels, height and width of the images.
@@ -59,12 +60,18 @@ class EMCapsNet(Network):
         self.primary = PrimaryCapsules(
             self.backbone.out_channels, b, 16, nonlinearity=None, activations=True
         )
+        nn.init.kaiming_normal_(self.primary.pose_conv.weight)
         conv = partial(
-            ConvCapsules, kernel_size=3, routing=routing, matrix=True, competition=competition
+            ConvCapsules,
+            kernel_size=3,
+            routing=routing,
+            matrix=True,
+            competition=competition,
+            weight_std=0.5,
         )
         self.conv1 = conv(b, c, 16, 16, stride=2)
         self.conv2 = conv(c, d, 16, 16)
-        self.classes = ClassCapsules(d, n_classes, 16, 16, routing=routing)
+        self.classes = ClassCapsules(d, n_classes, 16, 16, routing=routing, weight_std=0.5)
 
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False

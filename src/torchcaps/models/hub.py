@@ -20,7 +20,7 @@ A capsule network of torchcaps. `config.json` names it; load it with
 
 ```python
 import torchcaps
-network = torchcaps.Network.from_pretrained("this repository")
+network = torchcaps.Network.from_pretrained("owner/name")  # this repository's
 ```
 """
 
@@ -29,7 +29,6 @@ class HubNetwork(
     ModelHubMixin,
     library_name="torchcaps",
     tags=["capsule-network", "image-classification"],
-    license="mit",
     model_card_template=CARD,
 ):
     """A network with the hub's ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``."""
@@ -64,6 +63,9 @@ class HubNetwork(
         token: str | bool | None,
         **options: Any,
     ) -> "HubNetwork":
+        unknown = sorted(set(options) - {"network"})  # the mixin adds what config.json names
+        if unknown:
+            raise ValueError(f"from_pretrained does not know {', '.join(unknown)}")
         folder = Path(model_id)
         if folder.is_dir():
             return cls(load(folder / FILE))

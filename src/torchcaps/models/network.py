@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Self, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -34,10 +34,11 @@ class Network(nn.Module, ABC):
 
     def __init__(self, image_shape: ImageShape, n_classes: int) -> None:
         super().__init__()
-        if len(image_shape) != 3 or min(image_shape) < 1:
-            raise ValueError(f"image_shape must be (channels, height, width), not {image_shape}")
-        if n_classes < 1:
-            raise ValueError(f"n_classes must be at least 1, not {n_classes}")
+        sides = image_shape if isinstance(image_shape, tuple) and len(image_shape) == 3 else (0,)
+        if not all(isinstance(n, int) and n > 0 for n in sides):
+            raise ValueError(f"image_shape must be (channels, height, width), not {image_shape!r}")
+        if not isinstance(n_classes, int) or n_classes < 1:
+            raise ValueError(f"n_classes must be a whole number of at least 1, not {n_classes!r}")
         self.image_shape = tuple(image_shape)
         self.n_classes = n_classes
         self.overrides = {}
@@ -58,6 +59,9 @@ class Network(nn.Module, ABC):
 
     def checked(self, images: Tensor) -> Tensor:
         """The images, if they are what this network was built for."""
+        if not isinstance(images, Tensor) or not images.is_floating_point():
+            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise ValueError(f"images must be a tensor of floats between 0 and 1, not {kind}")
         if images.dim() != 4 or images.shape[1:] != self.image_shape:
             expected = " ".join(str(n) for n in self.image_shape)
             raise ValueError(
@@ -73,6 +77,12 @@ class Network(nn.Module, ABC):
         if decoder is None or (self.training and targets is None):
             return None
         if self.training and targets is not None:
+            expected = (len(poses),) if k == 1 else (len(poses), k)
+            if targets.shape != expected:
+                raise ValueError(
+                    f"targets {list(targets.shape)} must be class numbers {list(expected)}, "
+                    f"{k} for each image"
+                )
             chosen = targets
         else:
             chosen = scores.topk(k, dim=-1).indices if k > 1 else scores.argmax(dim=-1)
@@ -88,6 +98,7 @@ class Network(nn.Module, ABC):
             raise ValueError(f"{self.name or type(self).__name__} does not iterate")
         for routing in routings:
             routing.iterations = iterations
+        self.overrides["iterations"] = iterations
 
     @property
     def n_parameters(self) -> int:
@@ -108,7 +119,10 @@ class Network(nn.Module, ABC):
 
     @classmethod
     def from_pretrained(cls, name_or_folder: str | Path, **options: Any) -> Self:
-        """Read what :meth:`save_pretrained` wrote, from a folder or from the hub."""
+        """Read what :meth:`save_pretrained` wrote, from a folder or from the hub.
+
+        The network is in evaluation mode. Options are those of the hub's mixin.
+        """
         from torchcaps.models.hub import HubNetwork
 
         network = HubNetwork.from_pretrained(name_or_folder, **options).network
@@ -143,6 +157,9 @@ class Ensemble(nn.Module):
         self.networks = nn.ModuleList(networks)
         if not self.networks:
             raise ValueError("an ensemble needs at least one network")
+
+        if len({cast(Network, network).n_classes for network in self.networks}) > 1:
+            raise ValueError("the networks of an ensemble must have the same classes")
 
     def forward(self, images: Tensor) -> Output:
         """Summed scores of the images."""

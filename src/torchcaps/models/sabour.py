@@ -59,6 +59,8 @@ class CapsNet(Network):
         n_objects: int = 1,
     ) -> None:
         super().__init__(image_shape, n_classes)
+        if n_objects > n_classes:
+            raise ValueError(f"an image cannot show {n_objects} of {n_classes} classes")
         self.backbone = backbone(image_shape[0])
         height, width = (
             (n + 2 * padding - 9) // stride + 1

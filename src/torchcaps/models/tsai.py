@@ -147,6 +147,7 @@ class AttentionCapsNet(Network):
             return super().set_iterations(iterations)
         check_iterations(iterations)
         self.iterations = iterations
+        self.overrides["iterations"] = iterations
 
     def concurrently(self, primary: Capsules) -> list[Routed]:
         """Procedure 2: all layers, once in order, then all at once per iteration.
@@ -187,7 +188,7 @@ def baseline_cnn(image_shape: ImageShape, n_classes: int) -> Classifier:
         *_conv_relu_norm(stride=2, padding=1),
         nn.AvgPool2d(2),
         *_conv_relu_norm(stride=2, padding=1),
-        nn.AvgPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(1024, n_classes),
     )

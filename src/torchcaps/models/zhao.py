@@ -57,6 +57,8 @@ class ResCapsNet(Network):
         n_objects: int = 1,
     ) -> None:
         super().__init__(image_shape, n_classes)
+        if n_objects > n_classes:
+            raise ValueError(f"an image cannot show {n_objects} of {n_classes} classes")
         self.backbone = ResNetV2Backbone(image_shape[0], blocks)
         height, width = self.backbone.output_size(image_shape[1], image_shape[2])
         n_children = ((height + 1) // 2) * ((width + 1) // 2) * 4

@@ -153,38 +153,42 @@ def choi() -> dict[str, Entry]:
 
 
 def zhao() -> dict[str, Entry]:
-    """Zhao 2020: sections 4.1 to 4.4."""
+    """Zhao 2020: sections 4.1 to 4.4, with pairwise, dynamic and EM routing alike.
+
+    EM routing takes 2 iterations, as the code its authors compare with does.
+    """
     light = partial(plain, backbone=partial(ConvBackbone, out_channels=64), n_types=8)
     agreement = partial(light, routing=partial(PairwiseRouting, normalise=False))
     dynamic = partial(light, routing=DynamicRouting)
-    entries: dict[str, Entry] = {}
-    for name, shape in (("cifar10", CIFAR), ("fashion-mnist", MNIST), ("svhn", CIFAR)):
-        entries[f"{name}-light"] = Entry(agreement, shape)
-        entries[f"{name}-light-dynamic"] = Entry(dynamic, shape)
-        entries[name] = Entry(ResCapsNet, shape, paper="less than 1M")
-    routings: dict[str, dict[str, Any]] = {
-        "": {},
-        "-dynamic": {"routing": DynamicRouting, "inner_routing": DynamicRouting},
-        "-em": {"routing": EMRouting, "inner_routing": EMRouting},
-    }
+    em = partial(EMRouting, iterations=2)
     shallow = partial(ResCapsNet, blocks=(1, 1, 1), hidden=())
-    for suffix, routing in routings.items():
-        entries[f"affnist{suffix}"] = Entry(
-            partial(shallow, decoder=DeconvolutionDecoder, **routing), WIDE, paper="196K + 199K"
-        )
-        entries[f"smallnorb{suffix}"] = Entry(
-            partial(shallow, vote_norm=partial(VoteNorm, per="capsule"), **routing), (1, 32, 32), 5
-        )
-    entries["multimnist"] = Entry(
-        partial(ResCapsNet, blocks=(3, 3, 3), hidden=(), decoder=DeconvolutionDecoder, n_objects=2),
-        MULTI,
-        paper="457K",
+    decoded = partial(shallow, decoder=DeconvolutionDecoder)
+    capsule_norm = partial(VoteNorm, per="capsule")
+    overlapping = partial(
+        ResCapsNet, blocks=(3, 3, 3), hidden=(), decoder=DeconvolutionDecoder, n_objects=2
     )
+    networks: dict[str, Entry] = {
+        "cifar10": Entry(ResCapsNet, CIFAR, paper="less than 1M"),
+        "fashion-mnist": Entry(ResCapsNet, MNIST, paper="less than 1M"),
+        "svhn": Entry(ResCapsNet, CIFAR, paper="less than 1M"),
+        "affnist": Entry(decoded, WIDE, paper="196K + 199K"),
+        "multimnist": Entry(overlapping, MULTI, paper="457K"),
+        "smallnorb": Entry(partial(shallow, vote_norm=capsule_norm), (1, 32, 32), 5),
+    }
+    entries: dict[str, Entry] = {}
+    for name in ("cifar10", "fashion-mnist", "svhn"):
+        entries[f"{name}-light"] = Entry(agreement, networks[name].image_shape)
+        entries[f"{name}-light-dynamic"] = Entry(dynamic, networks[name].image_shape)
+    for name, entry in networks.items():
+        entries[name] = entry
+        for suffix, routing in (("dynamic", DynamicRouting), ("em", em)):
+            make = partial(entry.make, routing=routing, inner_routing=routing)
+            entries[f"{name}-{suffix}"] = Entry(make, entry.image_shape, entry.n_classes)
     return entries
 
 
 def yang() -> dict[str, Entry]:
-    """Yang 2021: Table II and MultiMNIST, with l1 and l2 penalties.
+    """Yang 2021: Table II and MultiMNIST, with l1 and l2 penalties; CIFAR-10 as Sabour crops it.
 
     Coefficients start at 1, not at 1 over the number of classes as couplings do, so the weights
     start ten times smaller than Sabour's; at his scale all lengths are saturated and none learns.
@@ -202,6 +206,7 @@ def yang() -> dict[str, Entry]:
             partial(bare, backbone=leaky, n_types=64, padding=4), CROP
         )
         entries[f"multimnist-{penalty}"] = Entry(partial(whole, n_objects=2), MULTI)
+        entries[f"multimnist-{penalty}-plain"] = Entry(partial(bare, n_objects=2), MULTI)
     return entries
 
 
@@ -246,6 +251,8 @@ def build(
         n_classes: another number of classes.
         iterations: another number of routing iterations, for a network that iterates.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"a network's name is a string such as 'sabour2017/mnist', not {name!r}")
     if name not in ZOO:
         close = difflib.get_close_matches(name, ZOO, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "torchcaps list names them all"
@@ -254,7 +261,7 @@ def build(
     given = {"image_shape": image_shape, "n_classes": n_classes, "iterations": iterations}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     network = entry.make(
-        entry.image_shape if image_shape is None else tuple(image_shape),
+        entry.image_shape if image_shape is None else image_shape,
         entry.n_classes if n_classes is None else n_classes,
     )
     network.name = name
