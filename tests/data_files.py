@@ -115,5 +115,14 @@ def png(array: Bytes) -> bytes:
     return file.getvalue()
 
 
+def big_endian_tiff(size: int) -> bytes:
+    """A black square of 16 bits per pixel, most significant byte first."""
+    tags = {256: size, 257: size, 258: 16, 259: 1, 262: 1, 273: 200, 277: 1, 278: size}
+    tags[279] = 2 * size * size
+    entries = b"".join(struct.pack(">HHII", tag, 4, 1, value) for tag, value in tags.items())
+    head = b"MM\0*" + struct.pack(">IH", 8, len(tags)) + entries + bytes(4)
+    return head.ljust(200, b"\0") + bytes(2 * size * size)
+
+
 def gz(data: bytes) -> bytes:
     return gzip.compress(data, mtime=0)
