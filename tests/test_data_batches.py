@@ -16,14 +16,17 @@ from torchcaps.data import (
     Batches,
     Brightness,
     CentreCrop,
+    Channels,
     Contrast,
     Crop,
     Flip,
     ImageSet,
+    Mono,
     Normalise,
     PadCrop,
     Shift,
     Standardise,
+    Strokes,
     TorchDataset,
     Transform,
 )
@@ -288,6 +291,60 @@ def test_a_data_loader_gives_the_same_samples_with_any_number_of_workers(workers
     assert dataset[3][1] == labels[3]
     with pytest.raises(IndexError, match="40 samples"):
         dataset[40]
+
+
+def test_workers_that_live_on_see_the_next_epoch() -> None:
+    batches = Batches(image_set(20), 20, transforms=(PadCrop(2), Flip()), shuffled=False)
+    dataset = TorchDataset(batches)
+    loader = DataLoader(dataset, batch_size=20, num_workers=1, persistent_workers=True)
+    for epoch in (0, 1, 5):
+        dataset.epoch = epoch
+        assert dataset.epoch == epoch
+        (part,) = list(loader)
+        assert torch.equal(part[0], next(batches.epoch(epoch)).images)
+
+
+def test_a_data_loader_gives_the_annotations_asked_for() -> None:
+    batches = Batches(Strokes(12), 12, shuffled=False)
+    dataset = TorchDataset(batches, annotations=["pose", "mask"])
+    (part,) = list(DataLoader(dataset, batch_size=12, num_workers=1))
+    expected = next(batches.epoch(0))
+    for given_column, column in zip(
+        part,
+        (
+            expected.images,
+            expected.labels,
+            expected.annotations["pose"],
+            expected.annotations["mask"],
+        ),
+        strict=True,
+    ):
+        assert torch.equal(given_column, column)
+    with pytest.raises(ValueError, match="no annotation 'poses'; the set has pose, glyph"):
+        TorchDataset(batches, annotations=["poses"])
+
+
+def test_a_data_loader_of_each_shard_has_its_own_samples() -> None:
+    data = ImageSet(
+        torch.zeros(11, 1, 1, 1, dtype=torch.uint8), torch.arange(11), tuple("0123456789A")
+    )
+    parts = [TorchDataset(Batches(data, 4, shard=(rank, 3))) for rank in range(3)]
+    labels = [[int(part[k][1]) for k in range(len(part))] for part in parts]
+    assert labels == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
+    with pytest.raises(IndexError, match="3 samples"):
+        parts[2][3]
+
+
+def test_channels_are_repeated_or_dropped() -> None:
+    grey, stereo = random_images(3, 1), random_images(3, 2)
+    tripled = Channels(3)(grey, draws(3))
+    assert tripled.dtype == torch.uint8
+    assert torch.equal(tripled, torch.cat([grey] * 3, 1))
+    assert torch.equal(Mono()(stereo, draws(3)), stereo[:, :1])
+    with pytest.raises(ValueError, match="repeats one channel; the images have 2"):
+        Channels(3)(stereo, draws(3))
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        Channels(0)
 
 
 def test_shards_divide_an_epoch() -> None:

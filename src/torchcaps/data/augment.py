@@ -15,10 +15,11 @@ What the papers do to their training images:
 | Choi 2019, MNIST | Affine(translation=0.1, fill="nearest") |
 | Choi 2019, CIFAR-10 | Affine(rotation=20, translation=0.1, fill="nearest"), Flip() |
 | Tsai 2020, CIFAR | PadCrop(4), Flip(), Normalise(mean, std) |
+| Tsai 2020, DiverseMultiMNIST | Channels(3) |
 | Zhao 2020, CIFAR-10 | Standardise(), Flip(), PadCrop(4) |
-| Zhao 2020, smallNORB (mono, resized to 48) | Crop(32), Contrast(0.5, 1.5) |
+| Zhao 2020, smallNORB (resized to 48) | Mono(), Crop(32), Contrast(0.5, 1.5) |
 
-Test images get CentreCrop in place of Crop, and Standardise or Normalise where training has it.
+Test images get CentreCrop in place of Crop, and what else does not draw where training has it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from torchcaps.data.checks import check_whole
 from torchcaps.data.random import Draws
 
 Transform = Callable[[Tensor, Draws], Tensor]
@@ -121,6 +123,34 @@ class CentreCrop:
 def _fits(size: int, height: int, width: int) -> None:
     if not 0 < size <= min(height, width):
         raise ValueError(f"cannot cut {size}x{size} from images of {height}x{width}; crop less")
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Repeat the one channel of grey images, for networks that take colour.
+
+    Tsai et al. 2020 show DiverseMultiMNIST to networks of three channels: ``Channels(3)``.
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count, least=1)
+
+    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+        """Apply to a batch."""
+        if images.shape[1] != 1:
+            raise ValueError(f"Channels repeats one channel; the images have {images.shape[1]}")
+        return images.repeat(1, self.count, 1, 1)
+
+
+@dataclass(frozen=True)
+class Mono:
+    """Keep the first channel: one of smallNORB's two cameras, as Zhao et al. 2020 use it."""
+
+    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+        """Apply to a batch."""
+        return images[:, :1]
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,12 @@ class MultiMNIST(FromDigits):
             first=self.pad - self.shift,
             last=self.pad + self.shift,
         )
-        targets = placed.view(2, len(first), self.size, self.size).transpose(0, 1)
+        targets = placed.view(2, len(first), 1, self.size, self.size).transpose(0, 1)
         labels = self.digits.labels[both].view(2, len(first)).T
         return Batch(self._merge(targets), labels, samples, targets)
 
     def _merge(self, targets: Tensor) -> Tensor:
-        a, b = targets[:, :1], targets[:, 1:]
+        a, b = targets.unbind(1)
         if self.merge == "mean":
             return ((a.short() + b) // 2).byte()
         return a + torch.minimum(b, 255 - a)
@@ -187,8 +187,8 @@ class DiverseMultiMNIST(MultiMNIST):
         batch = super().draw(samples, draws)
         assert batch.targets is not None
         keep = torch.stack([torch.ones_like(single), ~single], 1)
-        targets = batch.targets * keep[:, :, None, None]
-        images = torch.where(single[:, None, None, None], targets[:, :1], self._merge(targets))
+        targets = batch.targets * keep[:, :, None, None, None]
+        images = torch.where(single[:, None, None, None], targets[:, 0], self._merge(targets))
         return batch._replace(
             images=images, labels=torch.where(keep, batch.labels, -1), targets=targets
         )

@@ -168,7 +168,8 @@ class Strokes(Generated):
 
     ``annotations`` of a batch (for overlapping sets with a second axis for the two glyphs):
     ``pose`` ``[b 7]`` in the order of `POSE`, ``glyph`` ``[b]`` and ``offsets`` ``[b k 2]`` for
-    `render`, and ``mask`` ``[b 1 h w]``, true where the glyph has ink.
+    `render`, and ``mask`` ``[b 1 h w]``, true where the glyph has ink (shaped like the targets for
+    overlapping sets, ``[b 2 1 h w]``).
 
     Args:
         count: samples in an epoch; any number, nothing is stored.
@@ -246,7 +247,7 @@ class Strokes(Generated):
         (first, note), (second, other) = parts
         notes = {name: torch.stack([note[name], other[name]], 1) for name in note}
         image = first + torch.minimum(second, 255 - first)
-        return Batch(image, labels.T, samples, torch.cat([first, second], 1), notes)
+        return Batch(image, labels.T, samples, torch.stack([first, second], 1), notes)
 
     def _glyph(self, label: Tensor, own: Draws) -> tuple[Tensor, dict[str, Tensor]]:
         glyph = self._first[label] + own.integers(self._variants[label])[0]
