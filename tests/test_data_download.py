@@ -166,6 +166,18 @@ def test_a_broken_source_is_one_sentence_and_no_data_set(
     assert f"{server.url}/{kind}/file.gz" in message
     assert "\n" not in message
     assert not (tmp_path / "set" / "file.gz").exists()
+    begun = ["file.gz.part"] if kind == "short" else []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == begun
+    assert (tmp_path / "set").exists() == bool(begun)
+
+
+def test_a_failed_download_removes_the_folders_it_made_and_no_others(tmp_path: Path) -> None:
+    with serving() as server:
+        for folder in (tmp_path / "there", tmp_path / "new" / "deep"):
+            (tmp_path / "there").mkdir(exist_ok=True)
+            with pytest.raises(DownloadError, match="answers 404"):
+                get(wanted(server, "missing"), folder)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
 def test_no_server_at_all_is_one_sentence(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A file is received under its name with ``.part`` appended and takes its name only when its hash is
 the pinned one, so a broken download never looks like a data set. What a lost connection leaves is
-continued next time. One process fetches; others wait for it and use its file.
+continued next time; nothing else stays of a failure. One process fetches; others wait for it and
+use its file.
 """
 
 import errno
@@ -12,7 +13,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -50,17 +51,32 @@ def fetch(
     from filelock import FileLock
 
     lock = FileLock(target.with_name(f".{target.name}.lock"))
+    made = [place for place in (target.parent, *target.parent.parents) if not place.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except OSError as error:
+        _remove_empty(made)
         cause = f"{target.parent} cannot be written to, {error.strerror}"
         raise DownloadError(_sentence(download, folder, needs, cause)) from None
     try:
         if not (folder / needs).is_file():
             _fetch_locked(download, folder, needs, limit)
+    except BaseException:
+        # Windows keeps a file that is open
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()
+        raise
     finally:
         lock.release()
+        _remove_empty(made)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove those of the folders, innermost first, in which nothing was left."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _fetch_locked(download: Download, folder: Path, needs: str, limit: int) -> None:
@@ -153,6 +169,9 @@ class _Resuming:
             if error.errno == errno.ENOSPC:
                 raise self._no_space() from None
             raise
+        finally:
+            if self.part.is_file() and not self._have():
+                self.part.unlink()
         self.part.replace(output_file)
 
     def _have(self) -> int:

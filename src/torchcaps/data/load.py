@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchcaps.data.canonical import data_folder, load_files
+from torchcaps.data.canonical import data_folder, find_file, load_files
 from torchcaps.data.dataset import ImageSet
 from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
 from torchcaps.data.folder import load_folder
@@ -193,5 +193,5 @@ def missing_files(name: str, root: str | Path | None = None) -> list[str]:
         file.paths[0]
         for split in ("train", "test")
         for file in spec.files[split]
-        if not any((folder / path).is_file() for path in file.paths)
+        if find_file(spec, file, folder) is None
     ]
