@@ -246,6 +246,17 @@ def test_unfit_sources_are_refused() -> None:
         ExpandedMNIST(digits(), size=20)
     with pytest.raises(ValueError, match="probability"):
         DiverseMultiMNIST(digits(), single=2)
+    with pytest.raises(ValueError, match="shift must be at least 0"):
+        MultiMNIST(digits(), shift=-1)
+    with pytest.raises(ValueError, match="pad must be a whole number"):
+        MultiMNIST(digits(), pad=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="pairs must be at least 1"):
+        MultiMNIST(digits(), pairs=0)
+    with pytest.raises(ValueError, match="scale must be"):
+        AffnistStyle(digits(), scale=(0, 0))
+    oblong = ImageSet(torch.zeros(4, 1, 8, 6, dtype=torch.uint8), torch.arange(4), tuple("abcd"))
+    with pytest.raises(ValueError, match="needs square images"):
+        MultiMNIST(oblong)
 
 
 @pytest.mark.parametrize("make", [MultiMNIST, DiverseMultiMNIST, ExpandedMNIST, AffnistStyle])

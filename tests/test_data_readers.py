@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import data_files as files
-from torchcaps.data import FileFormatError, load, missing_files
+from torchcaps.data import FileFormatError, find, load, missing_files
 from torchcaps.data.canonical import load_files, parse_affnist, parse_svhn
 from torchcaps.data.readers.bytes import gunzip
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle, unpickle
@@ -338,10 +338,27 @@ def test_a_missing_file_is_one_sentence_with_file_folder_and_remedy(tmp_path: Pa
 def test_unknown_names_and_splits_say_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'fashion_mnist'"):
         load("fashion_mnits")
+    with pytest.raises(ValueError, match="named by a string such as 'mnist', not None"):
+        load(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="it has train, fit, validation, test"):
         load("mnist", "dev", root=tmp_path)
     with pytest.raises(FileNotFoundError, match="not a folder"):
         load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("CIFAR-10", "cifar10"),
+        ("cifar_100", "cifar100"),
+        ("FashionMNIST", "fashion_mnist"),
+        ("Fashion-MNIST", "fashion_mnist"),
+        ("small-norb", "smallnorb"),
+        ("strokes-overlapping", "strokes_overlapping"),
+    ],
+)
+def test_hyphens_underscores_and_capitals_do_not_matter(name: str, found: str) -> None:
+    assert find(name).name == found
 
 
 def test_the_data_folder_is_named_by_argument_then_variable_then_platform(

@@ -198,10 +198,28 @@ def test_a_small_network_learns_strokes_and_a_linear_one_does_not() -> None:
 
 
 def test_impossible_strokes_are_refused() -> None:
-    with pytest.raises(ValueError, match="count >= 1"):
+    with pytest.raises(ValueError, match="count must be at least 1"):
         Strokes(0)
-    with pytest.raises(ValueError, match="size >= 8"):
+    with pytest.raises(ValueError, match="size must be at least 8"):
         Strokes(5, size=4)
+
+
+@pytest.mark.parametrize(
+    ("glyphs", "poses", "offsets", "reason"),
+    [
+        (torch.tensor([99]), torch.zeros(1, 7), None, "no glyph 99"),
+        (torch.tensor([-1]), torch.zeros(1, 7), None, "no glyph -1"),
+        (torch.tensor([1]), torch.zeros(2, 7), None, "not torch.int64 .1. and .2, 7."),
+        (torch.tensor([1]), torch.zeros(1, 6), None, "poses .b 7."),
+        (torch.tensor([1.0]), torch.zeros(1, 7), None, "not torch.float32"),
+        (torch.tensor([1]), torch.zeros(1, 7), torch.zeros(1, 2, 2), "offsets must be"),
+    ],
+)
+def test_impossible_drawings_are_refused(
+    glyphs: Tensor, poses: Tensor, offsets: Tensor | None, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        render(glyphs, poses, size=28, offsets=offsets)
 
 
 @pytest.mark.gpu

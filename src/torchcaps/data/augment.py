@@ -24,15 +24,18 @@ Test images get CentreCrop in place of Crop, and what else does not draw where t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchcaps.data.checks import check_whole
+from torchcaps.data.checks import check_range, check_share, check_whole
 from torchcaps.data.random import Draws
 
 Transform = Callable[[Tensor, Draws], Tensor]
+
+SMALLEST_SCALE = 1e-3
 
 
 def as_float(images: Tensor) -> Tensor:
@@ -70,6 +73,9 @@ class Shift:
 
     pixels: int
 
+    def __post_init__(self) -> None:
+        check_whole("pixels", self.pixels, least=0)
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         top, left = draws.integers(2 * self.pixels + 1, 2)
@@ -84,6 +90,10 @@ class PadCrop:
     padding: int = 4
     fill: int = 0
 
+    def __post_init__(self) -> None:
+        check_whole("padding", self.padding, least=0)
+        check_whole("fill", self.fill)
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         top, left = draws.integers(2 * self.padding + 1, 2)
@@ -96,6 +106,9 @@ class Crop:
     """Cut a smaller square window at random."""
 
     size: int
+
+    def __post_init__(self) -> None:
+        check_whole("size", self.size, least=1)
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
@@ -111,6 +124,9 @@ class CentreCrop:
     """Cut the middle: what a test image gets where training images are cropped at random."""
 
     size: int
+
+    def __post_init__(self) -> None:
+        check_whole("size", self.size, least=1)
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
@@ -159,6 +175,9 @@ class Flip:
 
     probability: float = 0.5
 
+    def __post_init__(self) -> None:
+        check_share("probability", self.probability)
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         flipped = draws.uniform()[0] < self.probability
@@ -188,6 +207,7 @@ class Affine:
     def __post_init__(self) -> None:
         if self.fill not in ("zeros", "nearest"):
             raise ValueError(f"fill must be 'zeros' or 'nearest', not {self.fill!r}")
+        check_range("scale", self.scale, least=SMALLEST_SCALE)
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
@@ -269,6 +289,9 @@ class Contrast:
     low: float = 0.2
     high: float = 1.8
 
+    def __post_init__(self) -> None:
+        check_range("low and high", (self.low, self.high))
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         images = as_float(images)
@@ -288,7 +311,7 @@ class Standardise:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         images = as_float(images)
-        root = images[0].numel() ** 0.5
+        root = prod(images.shape[1:]) ** 0.5
         centred = images - images.mean((-3, -2, -1), keepdim=True)
         # much faster than torch.std on a CPU
         std = torch.linalg.vector_norm(centred.flatten(1), dim=1) / root
@@ -304,10 +327,16 @@ class Normalise:
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        if len(mean) != len(std) or not all(value > 0 for value in std):
-            raise ValueError(f"mean and std must pair up, std above 0, not {mean} and {std}")
-        self.mean = tuple(mean)
-        self.std = tuple(std)
+        try:
+            self.mean = tuple(float(value) for value in mean)
+            self.std = tuple(float(value) for value in std)
+        except (TypeError, ValueError):
+            self.mean = self.std = ()
+        if not 0 < len(self.mean) == len(self.std) or not all(value > 0 for value in self.std):
+            raise ValueError(
+                "mean and std must have one number per channel each, std above 0, "
+                f"not {mean} and {std}"
+            )
         # constants by device, so that no batch waits for a copy
         self._constants: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
@@ -316,6 +345,11 @@ class Normalise:
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
+        if images.shape[1] != len(self.mean):
+            raise ValueError(
+                f"Normalise has numbers for {len(self.mean)} channels; the images have "
+                f"{images.shape[1]}"
+            )
         device = images.device
         if device not in self._constants:
             std = torch.tensor(self.std, device=device)[:, None, None]

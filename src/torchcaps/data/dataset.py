@@ -81,6 +81,12 @@ class ImageSet:
                 f"labels must be long [n] with n = {len(self.images)}, got {self.labels.dtype} "
                 f"{list(self.labels.shape)}"
             )
+        known = len(self.labels) and self.labels.device.type != "meta"
+        if known and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            raise ValueError(
+                f"labels must be in 0..{len(self.classes) - 1}, one per class name, got "
+                f"{int(self.labels.min())}..{int(self.labels.max())}"
+            )
         if not len(self.indices) and len(self.images):
             positions = torch.arange(len(self.images), device=self.images.device)
             object.__setattr__(self, "indices", positions)
