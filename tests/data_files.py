@@ -107,12 +107,21 @@ def affnist(images: Bytes, labels: Bytes, *, compressed: bool = True) -> bytes:
     return mat_file(mat_struct("affNISTdata", fields), compressed=compressed)
 
 
-def png(array: Bytes) -> bytes:
+def picture(array: Bytes, kind: str = "PNG", *, orientation: int = 1) -> bytes:
     from PIL import Image
 
+    exif = Image.Exif()
+    exif[0x0112] = orientation
     file = io.BytesIO()
-    Image.fromarray(array).save(file, "PNG")
+    if kind == "GIF":
+        Image.fromarray(array).save(file, kind)
+    else:
+        Image.fromarray(array).save(file, kind, exif=exif)
     return file.getvalue()
+
+
+def png(array: Bytes) -> bytes:
+    return picture(array)
 
 
 def big_endian_tiff(size: int) -> bytes:
