@@ -221,6 +221,23 @@ def test_eight_processes_at_once_fetch_once(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == ["file.gz"]
 
 
+def _fail_in_process(download: Download, folder: str) -> str:
+    with pytest.raises(DownloadError) as caught:
+        get(download, Path(folder))
+    return str(caught.value)
+
+
+def test_processes_that_fail_at_once_all_say_why(tmp_path: Path) -> None:
+    with serving() as server:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(4) as pool:
+            for number in range(5):
+                work = [(wanted(server, "missing"), str(tmp_path / str(number)))] * 4
+                for message in pool.starmap(_fail_in_process, work):
+                    assert "answers 404" in message
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.name == "set"]
+
+
 def archive_of(name: str) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:

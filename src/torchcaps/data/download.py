@@ -10,19 +10,24 @@ import errno
 import http.client
 import shutil
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from torchcaps.data.archives import extract
 from torchcaps.data.readers.bytes import check_file_hash, naming
 from torchcaps.data.sets import Download
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 TIMEOUT = 30.0
 _CHUNK = 1 << 18
+_TRIES = 100
 
 
 class DownloadError(OSError):
@@ -51,12 +56,12 @@ def fetch(
     from filelock import FileLock
 
     lock = FileLock(target.with_name(f".{target.name}.lock"))
-    made = [place for place in (target.parent, *target.parent.parents) if not place.exists()]
+    places = (target.parent, *target.parent.parents)
+    own = [place for place in places if folder in place.parents or not place.exists()]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        _acquire(lock, target.parent)
     except OSError as error:
-        _remove_empty(made)
+        _remove_empty(own)
         cause = f"{target.parent} cannot be written to, {error.strerror}"
         raise DownloadError(_sentence(download, folder, needs, cause)) from None
     try:
@@ -69,7 +74,19 @@ def fetch(
         raise
     finally:
         lock.release()
-        _remove_empty(made)
+        _remove_empty(own)
+
+
+def _acquire(lock: "FileLock", folder: Path) -> None:
+    """Wait for the lock; another process that fails may remove the folder meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+            return
+        except FileNotFoundError:
+            time.sleep(0.01)
+    lock.acquire()
 
 
 def _remove_empty(folders: list[Path]) -> None:
