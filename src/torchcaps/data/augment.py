@@ -40,7 +40,7 @@ SMALLEST_SCALE = 1e-3
 
 def as_float(images: Tensor) -> Tensor:
     """Bytes become 0..1; floats stay."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+    return images.float().div_(255) if images.dtype == torch.uint8 else images
 
 
 def windows(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
