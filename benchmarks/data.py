@@ -140,7 +140,7 @@ def multimnist(data: ImageSet, index: int) -> tuple[Tensor, ...]:
         other = random.randrange(len(data))
     a, b = shifted(data, index), shifted(data, other)
     labels = torch.stack([data.labels[index], data.labels[other]])
-    return (a + b).clamp_(max=1), labels, torch.cat([a, b])
+    return (a + b).clamp_(max=1), labels, torch.stack([a, b])
 
 
 def affnist_style(data: ImageSet, index: int) -> tuple[Tensor, ...]:

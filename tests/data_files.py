@@ -107,12 +107,30 @@ def affnist(images: Bytes, labels: Bytes, *, compressed: bool = True) -> bytes:
     return mat_file(mat_struct("affNISTdata", fields), compressed=compressed)
 
 
-def png(array: Bytes) -> bytes:
+def picture(array: Bytes, kind: str = "PNG", *, orientation: int = 1) -> bytes:
     from PIL import Image
 
+    exif = Image.Exif()
+    exif[0x0112] = orientation
     file = io.BytesIO()
-    Image.fromarray(array).save(file, "PNG")
+    if kind == "GIF":
+        Image.fromarray(array).save(file, kind)
+    else:
+        Image.fromarray(array).save(file, kind, exif=exif)
     return file.getvalue()
+
+
+def png(array: Bytes) -> bytes:
+    return picture(array)
+
+
+def big_endian_tiff(size: int) -> bytes:
+    """A black square of 16 bits per pixel, most significant byte first."""
+    tags = {256: size, 257: size, 258: 16, 259: 1, 262: 1, 273: 200, 277: 1, 278: size}
+    tags[279] = 2 * size * size
+    entries = b"".join(struct.pack(">HHII", tag, 4, 1, value) for tag, value in tags.items())
+    head = b"MM\0*" + struct.pack(">IH", 8, len(tags)) + entries + bytes(4)
+    return head.ljust(200, b"\0") + bytes(2 * size * size)
 
 
 def gz(data: bytes) -> bytes:

@@ -26,7 +26,7 @@ import numpy as np
 import data_files as files
 from torchcaps.data.archives import extract
 from torchcaps.data.canonical import parse_affnist, parse_svhn
-from torchcaps.data.folder import decode_image
+from torchcaps.data.folder import decode_image, measure_image
 from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle
 from torchcaps.data.readers.idx import read_idx
@@ -79,8 +79,9 @@ def _targets() -> dict[str, Target]:
         return columns["images"].shape == (n, 1, 40, 40) and bool((columns["labels"] < 10).all())
 
     def image(data: bytes) -> bool:
+        size, coloured = measure_image(io.BytesIO(data))
         array = decode_image(io.BytesIO(data))
-        return array.dtype == np.uint8 and array.ndim in (2, 3)
+        return array.dtype == np.uint8 and array.shape == (*size, 3)[: 3 if coloured else 2]
 
     return {
         "idx": Target((small, files.gz(small)), idx),
@@ -101,9 +102,20 @@ def _targets() -> dict[str, Target]:
             ),
             affnist,
         ),
-        "image": Target((files.png(pixels[0]), files.png(colour[0].transpose(1, 2, 0))), image),
+        "image": Target(_pictures(pixels[0], colour[0].transpose(1, 2, 0)), image),
         "archive": Target((_tar(), _zip()), _unpack),
     }
+
+
+def _pictures(grey: files.Bytes, colour: files.Bytes) -> tuple[bytes, ...]:
+    return (
+        files.png(grey),
+        files.png(colour),
+        files.picture(grey, "JPEG", orientation=6),
+        files.picture(colour, "JPEG"),
+        files.picture(grey, "GIF"),
+        files.picture(colour, "GIF"),
+    )
 
 
 def _tar() -> bytes:

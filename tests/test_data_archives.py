@@ -31,9 +31,11 @@ def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     return info
 
 
-def zipped(*members: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
+def zipped(
+    *members: tuple[str | zipfile.ZipInfo, bytes], method: int = zipfile.ZIP_DEFLATED
+) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w", method) as archive:
         for name, content in members:
             archive.writestr(name, content)
     return file.getvalue()
@@ -92,6 +94,8 @@ HOSTILE = {
     "zip link": zipped((zip_link(), b"..")),
     "zip too large": zipped(("set/one", bytes(1001))),
     "zip flood": zipped(("set/one", bytes(50_000_000))),
+    "zip lzma": zipped(("set/one", b"x"), method=zipfile.ZIP_LZMA),
+    "zip bzip2": zipped(("set/one", b"x"), method=zipfile.ZIP_BZIP2),
     "zip truncated": zipped(("set/one", b"x" * 900))[:-30],
 }
 
@@ -115,3 +119,29 @@ def test_files_that_are_there_survive_a_broken_archive(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError):
         extract(tmp_path / "archive", tmp_path, limit=1000)
     assert (tmp_path / "set" / "one").read_bytes() == b"good"
+
+
+def test_a_link_in_the_destination_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "into" / "set").symlink_to(tmp_path / "outside")
+    (tmp_path / "archive").write_bytes(tar(("first", b"1"), ("set/deep/one", b"x")))
+    with pytest.raises(FileExistsError, match="would lie outside") as caught:
+        extract(tmp_path / "archive", tmp_path / "into", limit=1000)
+    assert "\n" not in str(caught.value)
+    assert everything(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"), [("set/one/more", "is a folder"), ("set", "needs a folder where")]
+)
+def test_folders_and_files_that_are_there_are_not_exchanged(
+    tmp_path: Path, there: str, reason: str
+) -> None:
+    (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / there).write_bytes(b"mine")
+    (tmp_path / "archive").write_bytes(tar(("first", b"1"), ("set/one", b"x")))
+    with pytest.raises(FileExistsError, match=reason) as caught:
+        extract(tmp_path / "archive", tmp_path, limit=1000)
+    assert "Errno" not in str(caught.value)
+    assert everything(tmp_path) == {there: b"mine"}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -16,14 +17,17 @@ from torchcaps.data import (
     Batches,
     Brightness,
     CentreCrop,
+    Channels,
     Contrast,
     Crop,
     Flip,
     ImageSet,
+    Mono,
     Normalise,
     PadCrop,
     Shift,
     Standardise,
+    Strokes,
     TorchDataset,
     Transform,
 )
@@ -288,6 +292,115 @@ def test_a_data_loader_gives_the_same_samples_with_any_number_of_workers(workers
     assert dataset[3][1] == labels[3]
     with pytest.raises(IndexError, match="40 samples"):
         dataset[40]
+
+
+def test_workers_that_live_on_see_the_next_epoch() -> None:
+    batches = Batches(image_set(20), 20, transforms=(PadCrop(2), Flip()), shuffled=False)
+    dataset = TorchDataset(batches)
+    loader = DataLoader(dataset, batch_size=20, num_workers=1, persistent_workers=True)
+    for epoch in (0, 1, 5):
+        dataset.epoch = epoch
+        assert dataset.epoch == epoch
+        (part,) = list(loader)
+        assert torch.equal(part[0], next(batches.epoch(epoch)).images)
+
+
+def test_a_data_loader_gives_the_annotations_asked_for() -> None:
+    batches = Batches(Strokes(12), 12, shuffled=False)
+    dataset = TorchDataset(batches, annotations=["pose", "mask"])
+    (part,) = list(DataLoader(dataset, batch_size=12, num_workers=1))
+    expected = next(batches.epoch(0))
+    for given_column, column in zip(
+        part,
+        (
+            expected.images,
+            expected.labels,
+            expected.annotations["pose"],
+            expected.annotations["mask"],
+        ),
+        strict=True,
+    ):
+        assert torch.equal(given_column, column)
+    with pytest.raises(ValueError, match="no annotation 'poses'; the set has pose, glyph"):
+        TorchDataset(batches, annotations=["poses"])
+
+
+def test_a_data_loader_of_each_shard_has_its_own_samples() -> None:
+    data = ImageSet(
+        torch.zeros(11, 1, 1, 1, dtype=torch.uint8), torch.arange(11), tuple("0123456789A")
+    )
+    parts = [TorchDataset(Batches(data, 4, shard=(rank, 3))) for rank in range(3)]
+    labels = [[int(part[k][1]) for k in range(len(part))] for part in parts]
+    assert labels == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
+    with pytest.raises(IndexError, match="3 samples"):
+        parts[2][3]
+
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "shift below 0": (lambda: Shift(-1), "pixels must be at least 0, not -1"),
+    "shift by half": (lambda: Shift(cast("int", 1.5)), "pixels must be a whole number, not 1.5"),
+    "pad below 0": (lambda: PadCrop(-1), "padding must be at least 0"),
+    "crop to 0": (lambda: Crop(0), "size must be at least 1"),
+    "centre to 0": (lambda: CentreCrop(0), "size must be at least 1"),
+    "flip 7": (lambda: Flip(7), "probability must be a probability, not 7"),
+    "scale 0": (lambda: Affine(scale=(0, 0)), "scale must be 0.001 <= low <= high"),
+    "scale one number": (lambda: Affine(scale=cast("tuple[float, float]", 2)), "scale must be"),
+    "contrast in disorder": (lambda: Contrast(2, 1), "low and high must be"),
+    "normalise by nothing": (lambda: Normalise((), ()), "one number per channel"),
+    "normalise by numbers": (lambda: Normalise(cast("list[float]", 0.5), [1]), "one number per"),
+    "batch of 8.5": (lambda: Batches(image_set(), cast("int", 8.5)), "batch_size must be a whole"),
+    "seed a": (lambda: Batches(image_set(), 8, seed=cast("int", "a")), "seed must be a whole"),
+    "one transform": (
+        lambda: Batches(image_set(), 8, transforms=cast("list[Transform]", Shift(2))),
+        r"transforms must be a list such as \[Shift\(2\)\], not Shift\(pixels=2\)",
+    ),
+    "labels beyond the classes": (
+        lambda: ImageSet(random_images(3), torch.arange(3), ("a", "b")),
+        r"labels must be in 0\.\.1, one per class name, got 0\.\.2",
+    ),
+    "labels below 0": (
+        lambda: ImageSet(random_images(3), torch.arange(3) - 1, tuple("abc")),
+        r"got -1\.\.1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_impossible_arguments_are_refused_in_one_sentence(name: str) -> None:
+    make, reason = REFUSED[name]
+    with pytest.raises(ValueError, match=reason) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_normalising_refuses_images_of_other_channels_and_takes_tensors() -> None:
+    three = Normalise((0.5,) * 3, (0.2,) * 3)
+    with pytest.raises(ValueError, match="numbers for 3 channels; the images have 1"):
+        three(random_images(2, 1), draws(2))
+    mean, std = image_set().statistics()
+    normalised = Normalise(mean.tolist(), std.tolist())(random_images(2), draws(2))
+    tensors = Normalise(cast("list[float]", mean), cast("list[float]", std))
+    assert torch.equal(tensors(random_images(2), draws(2)), normalised)
+
+
+def test_every_transform_takes_an_empty_batch() -> None:
+    images = random_images(0)
+    normalise = Normalise([0] * 3, [1] * 3)
+    others: tuple[Transform, ...] = (Shift(1), Crop(4), CentreCrop(4), Mono(), normalise)
+    for transform in ALL + others:
+        assert len(transform(images, draws(0))) == 0
+
+
+def test_channels_are_repeated_or_dropped() -> None:
+    grey, stereo = random_images(3, 1), random_images(3, 2)
+    tripled = Channels(3)(grey, draws(3))
+    assert tripled.dtype == torch.uint8
+    assert torch.equal(tripled, torch.cat([grey] * 3, 1))
+    assert torch.equal(Mono()(stereo, draws(3)), stereo[:, :1])
+    with pytest.raises(ValueError, match="repeats one channel; the images have 2"):
+        Channels(3)(stereo, draws(3))
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        Channels(0)
 
 
 def test_shards_divide_an_epoch() -> None:

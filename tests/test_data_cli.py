@@ -53,6 +53,26 @@ def test_show_takes_a_folder(tmp_path: Path) -> None:
         assert sheet.mode == "RGB"
 
 
+def test_a_name_comes_before_a_folder_and_a_folder_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("strokes", "mine"):
+        (tmp_path / folder / "rose").mkdir(parents=True)
+        Image.new("RGB", (9, 7), (200, 0, 0)).save(tmp_path / folder / "rose" / "1.png")
+    for name, mode in (("strokes", "L"), ("./strokes", "RGB"), ("mine", "RGB")):
+        done = RUN.invoke(app, ["data", "show", name, "--out", "sheet.png", "--count", "4"])
+        assert done.exit_code == 0, done.output
+        with Image.open("sheet.png") as sheet:
+            assert sheet.mode == mode
+    assert "vector strokes" in RUN.invoke(app, ["data", "info", "strokes"]).stdout
+    for name in ("./strokes", "mine"):
+        done = RUN.invoke(app, ["data", "info", name])
+        assert done.exit_code == 0, done.output
+        assert "3x7x9" in done.stdout
+        assert "classes rose" in done.stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -60,6 +80,7 @@ def test_show_takes_a_folder(tmp_path: Path) -> None:
         ["show", "mnits"],
         ["show", "strokes", "--split", "dev"],
         ["show", "./nowhere"],
+        ["info", "./nowhere"],
         ["show", "strokes", "--out", "nowhere/at/all.png"],
     ],
 )

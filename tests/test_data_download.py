@@ -166,6 +166,18 @@ def test_a_broken_source_is_one_sentence_and_no_data_set(
     assert f"{server.url}/{kind}/file.gz" in message
     assert "\n" not in message
     assert not (tmp_path / "set" / "file.gz").exists()
+    begun = ["file.gz.part"] if kind == "short" else []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == begun
+    assert (tmp_path / "set").exists() == bool(begun)
+
+
+def test_a_failed_download_removes_the_folders_it_made_and_no_others(tmp_path: Path) -> None:
+    with serving() as server:
+        for folder in (tmp_path / "there", tmp_path / "new" / "deep"):
+            (tmp_path / "there").mkdir(exist_ok=True)
+            with pytest.raises(DownloadError, match="answers 404"):
+                get(wanted(server, "missing"), folder)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
 def test_no_server_at_all_is_one_sentence(tmp_path: Path) -> None:
@@ -207,6 +219,23 @@ def test_eight_processes_at_once_fetch_once(tmp_path: Path) -> None:
             assert pool.starmap(_fetch_in_process, work) == [True] * 8
         assert len(server.requests) == 1
     assert leftovers(tmp_path) == ["file.gz"]
+
+
+def _fail_in_process(download: Download, folder: str) -> str:
+    with pytest.raises(DownloadError) as caught:
+        get(download, Path(folder))
+    return str(caught.value)
+
+
+def test_processes_that_fail_at_once_all_say_why(tmp_path: Path) -> None:
+    with serving() as server:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(4) as pool:
+            for number in range(5):
+                work = [(wanted(server, "missing"), str(tmp_path / str(number)))] * 4
+                for message in pool.starmap(_fail_in_process, work):
+                    assert "answers 404" in message
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.name == "set"]
 
 
 def archive_of(name: str) -> bytes:

@@ -54,9 +54,9 @@ def test_multimnist_is_the_clipped_sum_of_two_digits_of_different_classes() -> N
     batch = epoch(MultiMNIST(digits()))
     assert batch.targets is not None
     assert batch.images.shape == (600, 1, 36, 36)
-    assert batch.targets.shape == (600, 2, 36, 36)
+    assert batch.targets.shape == (600, 2, 1, 36, 36)
     assert bool((batch.labels[:, 0] != batch.labels[:, 1]).all())
-    clipped = batch.targets.long().sum(1, keepdim=True).clamp(max=255)
+    clipped = bytes_of(batch.targets).long().sum(1).clamp(max=255)
     assert torch.equal(bytes_of(batch.images).long(), clipped)
 
 
@@ -67,7 +67,7 @@ def test_multimnist_places_whole_digits_within_four_pixels() -> None:
     assert torch.equal(batch.labels[:, 0], data.labels)
     seen: Counter[tuple[int, int]] = Counter()
     for i in range(40):
-        places = find(batch.targets[i, 0], data.images[i, 0])
+        places = find(bytes_of(batch.targets[i, 0, 0]), data.images[i, 0])
         assert len(places) >= 1
         assert all(0 <= top <= 8 and 0 <= left <= 8 for top, left in places)
         seen.update(places)
@@ -82,7 +82,7 @@ def test_multimnist_partners_are_uniform_over_the_other_digits() -> None:
     for number in range(300):
         targets = epoch(MultiMNIST(data, pad=0, shift=0), number).targets
         assert targets is not None
-        counts += torch.bincount(targets[:, 1, 0, 0].long() - 1, minlength=100)
+        counts += torch.bincount(bytes_of(targets[:, 1, 0, 0, 0]).long() - 1, minlength=100)
     # a digit of class c is a partner of each of the n - n_c others with probability 1/(n - n_c')
     share = [0.0, 0.0, 0.0]
     for first in (0, 1, 2):
@@ -101,7 +101,7 @@ def test_train_and_test_digits_never_mix() -> None:
     for data, own in ((train, known), (test, unknown)):
         targets = epoch(MultiMNIST(data, shift=0, pad=0)).targets
         assert targets is not None
-        assert {image.numpy().tobytes() for image in targets.flatten(0, 1)[:, None]} <= own
+        assert {image.numpy().tobytes() for image in bytes_of(targets).flatten(0, 1)} <= own
 
 
 def test_the_fixed_protocol_has_its_pairs_for_every_digit_and_never_changes() -> None:
@@ -159,7 +159,7 @@ def test_one_in_six_of_diverse_multimnist_is_a_single_digit() -> None:
     assert bool((batch.labels[~single, 0] != batch.labels[~single, 1]).all())
     hot = batch.multi_hot(10)
     assert torch.equal(hot.sum(1), torch.where(single, 1.0, 2.0))
-    clipped = batch.targets.long().sum(1, keepdim=True).clamp(max=255)
+    clipped = bytes_of(batch.targets).long().sum(1).clamp(max=255)
     assert torch.equal(bytes_of(batch.images).long(), clipped)
 
 
@@ -168,9 +168,9 @@ def test_the_mean_merge_dims_pairs_and_leaves_single_digits() -> None:
     single = batch.labels[:, 1] == -1
     assert 50 < int(single.sum()) < 150
     assert batch.targets is not None
-    images, targets = bytes_of(batch.images).long(), batch.targets.long()
-    assert torch.equal(images[single], targets[single, :1])
-    assert torch.equal(images[~single], targets[~single].sum(1, keepdim=True) // 2)
+    images, targets = bytes_of(batch.images).long(), bytes_of(batch.targets).long()
+    assert torch.equal(images[single], targets[single, 0])
+    assert torch.equal(images[~single], targets[~single].sum(1) // 2)
 
 
 def test_expanded_digits_are_whole_and_anywhere() -> None:
@@ -246,6 +246,17 @@ def test_unfit_sources_are_refused() -> None:
         ExpandedMNIST(digits(), size=20)
     with pytest.raises(ValueError, match="probability"):
         DiverseMultiMNIST(digits(), single=2)
+    with pytest.raises(ValueError, match="shift must be at least 0"):
+        MultiMNIST(digits(), shift=-1)
+    with pytest.raises(ValueError, match="pad must be a whole number"):
+        MultiMNIST(digits(), pad=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="pairs must be at least 1"):
+        MultiMNIST(digits(), pairs=0)
+    with pytest.raises(ValueError, match="scale must be"):
+        AffnistStyle(digits(), scale=(0, 0))
+    oblong = ImageSet(torch.zeros(4, 1, 8, 6, dtype=torch.uint8), torch.arange(4), tuple("abcd"))
+    with pytest.raises(ValueError, match="needs square images"):
+        MultiMNIST(oblong)
 
 
 @pytest.mark.parametrize("make", [MultiMNIST, DiverseMultiMNIST, ExpandedMNIST, AffnistStyle])

@@ -1,6 +1,8 @@
 """Readers of the canonical files: what they read, and what they refuse."""
 
 import dataclasses
+import gzip
+import hashlib
 import struct
 import zlib
 from collections.abc import Callable
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 import data_files as files
-from torchcaps.data import FileFormatError, load
+from torchcaps.data import FileFormatError, find, load, missing_files
 from torchcaps.data.canonical import load_files, parse_affnist, parse_svhn
 from torchcaps.data.readers.bytes import gunzip
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle, unpickle
@@ -265,6 +267,53 @@ def test_a_changed_pixel_is_noticed_where_the_hash_is_published(tmp_path: Path) 
     assert "\n" not in str(caught.value)
 
 
+def published(spec: Spec, images: bytes, labels: bytes) -> Spec:
+    """The set as if these were its published test files."""
+    found = tuple(
+        dataclasses.replace(
+            file,
+            hashes=tuple(
+                f"sha256:{hashlib.sha256(form).hexdigest()}" for form in (files.gz(data), data)
+            )
+            * 2,
+        )
+        for file, data in zip(spec.files["test"], (images, labels), strict=True)
+    )
+    return dataclasses.replace(
+        spec, counts={**spec.counts, "test": 6}, files={**spec.files, "test": found}
+    )
+
+
+def test_the_right_file_packed_again_is_accepted_and_another_is_not(tmp_path: Path) -> None:
+    images, labels = files.idx(GREY), files.idx(LABELS)
+    spec = published(SPECS["mnist"], images, labels)
+    for file, data in zip(spec.files["test"], (images, labels), strict=True):
+        assert gzip.compress(data, 1) != files.gz(data)
+        write(tmp_path, file, gzip.compress(data, 1))
+    assert (load_files(spec, "test", root=tmp_path).images[:, 0].numpy() == GREY).all()
+    write(tmp_path, spec.files["test"][0], gzip.compress(files.idx(GREY[::-1]), 1))
+    with pytest.raises(FileFormatError, match="differs from the published"):
+        load_files(spec, "test", root=tmp_path)
+
+
+@pytest.mark.parametrize("pack", [bytes, files.gz, lambda data: gzip.compress(data, 1)])
+def test_a_file_of_the_same_name_that_is_another_set_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    labels = files.idx(LABELS)
+    mnist = published(SPECS["mnist"], files.idx(GREY), labels)
+    fashion = published(SPECS["fashion_mnist"], files.idx(GREY[::-1]), files.idx(LABELS[::-1]))
+    monkeypatch.setitem(SPECS, "mnist", mnist)
+    monkeypatch.setitem(SPECS, "fashion_mnist", fashion)
+    for file, data in zip(mnist.files["test"], (files.idx(GREY), labels), strict=True):
+        write(tmp_path, file, pack(data), place=3 if pack is bytes else 2)
+    assert len(load("mnist", "test", root=tmp_path, download=False)) == 6
+    with pytest.raises(FileNotFoundError, match="downloading is off"):
+        load("fashion-mnist", "test", root=tmp_path, download=False)
+    assert len(missing_files("mnist", tmp_path)) == 2
+    assert len(missing_files("fashion_mnist", tmp_path)) == 4
+
+
 def test_too_few_images_and_foreign_labels_are_refused(tmp_path: Path) -> None:
     spec = small("mnist", train=7)
     for file, array in zip(spec.files["train"], (GREY, LABELS), strict=True):
@@ -289,10 +338,27 @@ def test_a_missing_file_is_one_sentence_with_file_folder_and_remedy(tmp_path: Pa
 def test_unknown_names_and_splits_say_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'fashion_mnist'"):
         load("fashion_mnits")
+    with pytest.raises(ValueError, match="named by a string such as 'mnist', not None"):
+        load(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="it has train, fit, validation, test"):
         load("mnist", "dev", root=tmp_path)
     with pytest.raises(FileNotFoundError, match="not a folder"):
         load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("CIFAR-10", "cifar10"),
+        ("cifar_100", "cifar100"),
+        ("FashionMNIST", "fashion_mnist"),
+        ("Fashion-MNIST", "fashion_mnist"),
+        ("small-norb", "smallnorb"),
+        ("strokes-overlapping", "strokes_overlapping"),
+    ],
+)
+def test_hyphens_underscores_and_capitals_do_not_matter(name: str, found: str) -> None:
+    assert find(name).name == found
 
 
 def test_the_data_folder_is_named_by_argument_then_variable_then_platform(

@@ -120,9 +120,11 @@ def test_overlapping_glyphs_differ_and_sum_clipped() -> None:
     drawn = batch(300, overlapping=True, size=36)
     assert drawn.targets is not None
     assert bool((drawn.labels[:, 0] != drawn.labels[:, 1]).all())
-    clipped = drawn.targets.long().sum(1, keepdim=True).clamp(max=255)
+    targets = (drawn.targets * 255).round().long()
+    clipped = targets.sum(1).clamp(max=255)
     assert torch.equal((drawn.images * 255).round().long(), clipped)
-    assert torch.equal(drawn.annotations["mask"][:, :, 0], drawn.targets >= 128)
+    assert drawn.targets.shape == (300, 2, 1, 36, 36)
+    assert torch.equal(drawn.annotations["mask"], targets >= 128)
     assert drawn.annotations["pose"].shape == (300, 2, 7)
     overlap = drawn.annotations["mask"].all(1).flatten(1).any(1).float().mean()
     assert float(overlap) > 0.95
@@ -196,10 +198,28 @@ def test_a_small_network_learns_strokes_and_a_linear_one_does_not() -> None:
 
 
 def test_impossible_strokes_are_refused() -> None:
-    with pytest.raises(ValueError, match="count >= 1"):
+    with pytest.raises(ValueError, match="count must be at least 1"):
         Strokes(0)
-    with pytest.raises(ValueError, match="size >= 8"):
+    with pytest.raises(ValueError, match="size must be at least 8"):
         Strokes(5, size=4)
+
+
+@pytest.mark.parametrize(
+    ("glyphs", "poses", "offsets", "reason"),
+    [
+        (torch.tensor([99]), torch.zeros(1, 7), None, "no glyph 99"),
+        (torch.tensor([-1]), torch.zeros(1, 7), None, "no glyph -1"),
+        (torch.tensor([1]), torch.zeros(2, 7), None, "not torch.int64 .1. and .2, 7."),
+        (torch.tensor([1]), torch.zeros(1, 6), None, "poses .b 7."),
+        (torch.tensor([1.0]), torch.zeros(1, 7), None, "not torch.float32"),
+        (torch.tensor([1]), torch.zeros(1, 7), torch.zeros(1, 2, 2), "offsets must be"),
+    ],
+)
+def test_impossible_drawings_are_refused(
+    glyphs: Tensor, poses: Tensor, offsets: Tensor | None, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        render(glyphs, poses, size=28, offsets=offsets)
 
 
 @pytest.mark.gpu

@@ -133,6 +133,19 @@ def one_sentence() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
+def _name_or_folder(name: str) -> str | Path:
+    """A known name is that data set, even where a folder is called so; write ./NAME for that."""
+    from torchcaps.data import find
+    from torchcaps.data.load import is_path
+
+    if is_path(name):
+        return Path(name)
+    try:
+        return find(name).name
+    except ValueError:
+        return Path(name) if Path(name).is_dir() else name
+
+
 @data_app.command("list")
 def data_list(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -151,13 +164,20 @@ def data_list(
 
 @data_app.command("info")
 def data_info(
-    name: Annotated[str, typer.Argument(help="A data set that `list` shows.")],
+    name: Annotated[str, typer.Argument(help="A data set that `list` shows, or a folder.")],
     root: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
 ) -> None:
     """Describe one data set and say whether its files are there."""
-    from torchcaps.data import data_folder, find, missing_files
+    from torchcaps.data import data_folder, find, load_folder, missing_files
 
     with one_sentence():
+        if isinstance(_name_or_folder(name), Path):
+            mine = load_folder(name)
+            typer.echo(f"{name}: a folder of images, {len(mine.classes)} classes")
+            typer.echo(f"image   {'x'.join(map(str, mine.images.shape[1:]))}")
+            typer.echo(f"{'train':12}{len(mine):>10,}")
+            typer.echo(f"classes {' '.join(mine.classes)}")
+            return
         entry = find(name)
         lacking = missing_files(entry.name, root)
     typer.echo(f"{entry.name}: {entry.about} ({entry.source})")
@@ -186,7 +206,7 @@ def data_show(
     from torchcaps.data import contact_sheet, first_samples, load, save_png
 
     with one_sentence():
-        loaded = load(Path(name) if Path(name).is_dir() else name, split, root=root)
+        loaded = load(_name_or_folder(name), split, root=root)
         images = first_samples(loaded, count)
         out = out or Path(f"{Path(name).name}-{split}.png")
         save_png(contact_sheet(images), out, zoom=2)

@@ -1,8 +1,9 @@
 """Archives are unpacked member by member, and only plain files inside one folder.
 
-Refused: absolute paths, ``..``, drive letters, links, devices, encrypted members, more than
-`MAX_MEMBERS` members, more bytes than the data set has. Members are written to a temporary folder
-beside the destination and moved into place when all of them are complete.
+Refused: absolute paths, ``..``, drive letters, links, devices, encrypted members, zip members that
+are neither stored nor deflated (a read of those cannot be capped), more than `MAX_MEMBERS` members,
+more bytes than the data set has. Members are written to a temporary folder beside the destination
+and moved into place when all of them are complete and none would follow a link out of it.
 """
 
 import gzip
@@ -40,11 +41,25 @@ def extract(archive: Path, folder: Path, *, limit: int) -> list[Path]:
     try:
         names = _unpack(archive, temporary, limit)
         for name in names:
+            _check_place(archive, folder, name)
+        for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).replace(folder / name)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return [folder / name for name in names]
+
+
+def _check_place(archive: Path, folder: Path, name: PurePosixPath) -> None:
+    """Refuse to leave the folder through a link that lies in it, or to replace a folder."""
+    problem = f"{archive} cannot be unpacked: {folder / name}"
+    if not (folder / name).parent.resolve().is_relative_to(folder.resolve()):
+        raise FileExistsError(f"{problem} would lie outside {folder}; remove the link on its path")
+    for parent in name.parents:
+        if (folder / parent).exists() and not (folder / parent).is_dir():
+            raise FileExistsError(f"{problem} needs a folder where {folder / parent} is a file")
+    if (folder / name).is_dir() and not (folder / name).is_symlink():
+        raise FileExistsError(f"{problem} is a folder; remove it")
 
 
 def _unpack(archive: Path, temporary: Path, limit: int) -> list[PurePosixPath]:
@@ -119,6 +134,10 @@ def _zip_members(archive: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
             if info.is_dir():
                 safe_name(info.filename)
                 continue
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise FileFormatError(
+                    f"the archive member {info.filename[:80]!r} is neither stored nor deflated"
+                )
             with file.open(info) as content:
                 yield info.filename, content
 

@@ -15,27 +15,32 @@ What the papers do to their training images:
 | Choi 2019, MNIST | Affine(translation=0.1, fill="nearest") |
 | Choi 2019, CIFAR-10 | Affine(rotation=20, translation=0.1, fill="nearest"), Flip() |
 | Tsai 2020, CIFAR | PadCrop(4), Flip(), Normalise(mean, std) |
+| Tsai 2020, DiverseMultiMNIST | Channels(3) |
 | Zhao 2020, CIFAR-10 | Standardise(), Flip(), PadCrop(4) |
-| Zhao 2020, smallNORB (mono, resized to 48) | Crop(32), Contrast(0.5, 1.5) |
+| Zhao 2020, smallNORB (resized to 48) | Mono(), Crop(32), Contrast(0.5, 1.5) |
 
-Test images get CentreCrop in place of Crop, and Standardise or Normalise where training has it.
+Test images get CentreCrop in place of Crop, and what else does not draw where training has it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from torchcaps.data.checks import check_range, check_share, check_whole
 from torchcaps.data.random import Draws
 
 Transform = Callable[[Tensor, Draws], Tensor]
 
+SMALLEST_SCALE = 1e-3
+
 
 def as_float(images: Tensor) -> Tensor:
     """Bytes become 0..1; floats stay."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+    return images.float().div_(255) if images.dtype == torch.uint8 else images
 
 
 def windows(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
@@ -68,6 +73,9 @@ class Shift:
 
     pixels: int
 
+    def __post_init__(self) -> None:
+        check_whole("pixels", self.pixels, least=0)
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         top, left = draws.integers(2 * self.pixels + 1, 2)
@@ -82,6 +90,10 @@ class PadCrop:
     padding: int = 4
     fill: int = 0
 
+    def __post_init__(self) -> None:
+        check_whole("padding", self.padding, least=0)
+        check_whole("fill", self.fill)
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         top, left = draws.integers(2 * self.padding + 1, 2)
@@ -94,6 +106,9 @@ class Crop:
     """Cut a smaller square window at random."""
 
     size: int
+
+    def __post_init__(self) -> None:
+        check_whole("size", self.size, least=1)
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
@@ -110,6 +125,9 @@ class CentreCrop:
 
     size: int
 
+    def __post_init__(self) -> None:
+        check_whole("size", self.size, least=1)
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         height, width = images.shape[-2:]
@@ -124,10 +142,41 @@ def _fits(size: int, height: int, width: int) -> None:
 
 
 @dataclass(frozen=True)
+class Channels:
+    """Repeat the one channel of grey images, for networks that take colour.
+
+    Tsai et al. 2020 show DiverseMultiMNIST to networks of three channels: ``Channels(3)``.
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count, least=1)
+
+    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+        """Apply to a batch."""
+        if images.shape[1] != 1:
+            raise ValueError(f"Channels repeats one channel; the images have {images.shape[1]}")
+        return images.repeat(1, self.count, 1, 1)
+
+
+@dataclass(frozen=True)
+class Mono:
+    """Keep the first channel: one of smallNORB's two cameras, as Zhao et al. 2020 use it."""
+
+    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+        """Apply to a batch."""
+        return images[:, :1]
+
+
+@dataclass(frozen=True)
 class Flip:
     """Mirror left and right with a probability."""
 
     probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_share("probability", self.probability)
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
@@ -158,6 +207,7 @@ class Affine:
     def __post_init__(self) -> None:
         if self.fill not in ("zeros", "nearest"):
             raise ValueError(f"fill must be 'zeros' or 'nearest', not {self.fill!r}")
+        check_range("scale", self.scale, least=SMALLEST_SCALE)
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
@@ -239,6 +289,9 @@ class Contrast:
     low: float = 0.2
     high: float = 1.8
 
+    def __post_init__(self) -> None:
+        check_range("low and high", (self.low, self.high))
+
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         images = as_float(images)
@@ -258,7 +311,7 @@ class Standardise:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         images = as_float(images)
-        root = images[0].numel() ** 0.5
+        root = prod(images.shape[1:]) ** 0.5
         centred = images - images.mean((-3, -2, -1), keepdim=True)
         # much faster than torch.std on a CPU
         std = torch.linalg.vector_norm(centred.flatten(1), dim=1) / root
@@ -274,10 +327,16 @@ class Normalise:
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        if len(mean) != len(std) or not all(value > 0 for value in std):
-            raise ValueError(f"mean and std must pair up, std above 0, not {mean} and {std}")
-        self.mean = tuple(mean)
-        self.std = tuple(std)
+        try:
+            self.mean = tuple(float(value) for value in mean)
+            self.std = tuple(float(value) for value in std)
+        except (TypeError, ValueError):
+            self.mean = self.std = ()
+        if not 0 < len(self.mean) == len(self.std) or not all(value > 0 for value in self.std):
+            raise ValueError(
+                "mean and std must have one number per channel each, std above 0, "
+                f"not {mean} and {std}"
+            )
         # constants by device, so that no batch waits for a copy
         self._constants: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
@@ -286,6 +345,11 @@ class Normalise:
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
+        if images.shape[1] != len(self.mean):
+            raise ValueError(
+                f"Normalise has numbers for {len(self.mean)} channels; the images have "
+                f"{images.shape[1]}"
+            )
         device = images.device
         if device not in self._constants:
             std = torch.tensor(self.std, device=device)[:, None, None]

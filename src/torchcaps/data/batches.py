@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from torchcaps.data.augment import Transform, as_float
+from torchcaps.data.checks import check_whole
 from torchcaps.data.dataset import Batch
 from torchcaps.data.random import Draws, shuffled, stream_key
 
@@ -47,7 +48,8 @@ class Batches:
     Args:
         source: an `ImageSet`, a generated set or strokes.
         batch_size: samples in each batch; the last one is smaller unless dropped.
-        transforms: applied to the images in order; what is uint8 after the last becomes 0..1.
+        transforms: applied to the images in order, not to targets and annotations. Images that
+            are still uint8 after the last, or without any, become float in 0..1; targets always.
         seed: of order and augmentation.
         shuffled: whether each epoch has its own order.
         drop_last: leave a smaller last batch out.
@@ -65,8 +67,10 @@ class Batches:
         drop_last: bool = False,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        check_whole("batch_size", batch_size, least=1)
+        check_whole("seed", seed)
+        if not isinstance(transforms, Sequence) or not all(map(callable, transforms)):
+            raise ValueError(f"transforms must be a list such as [Shift(2)], not {transforms!r}")
         if not 0 <= shard[0] < shard[1]:
             raise ValueError(f"shard must be (rank, world) with rank below world, not {shard}")
         self.source = source
@@ -116,24 +120,53 @@ class Batches:
             draws = Draws(stream_key(self.seed, epoch, "augment"), samples)
             for transform in self.transforms:
                 images = transform(images, draws)
-        return batch._replace(images=as_float(images))
+        targets = None if batch.targets is None else as_float(batch.targets)
+        return batch._replace(images=as_float(images), targets=targets)
 
 
 class TorchDataset(Dataset[tuple[Tensor, ...]]):
     """The same samples through `torch.utils.data`: (image, label), with targets (.., targets).
 
-    Works with any number of workers and gives exactly the samples `Batches` gives. Set ``epoch``
-    before each epoch, as with a distributed sampler.
+    Works with any number of workers, persistent ones too, and gives exactly the samples `Batches`
+    gives. Set ``epoch`` before each epoch, as with a distributed sampler. The order is the
+    loader's: item k is the set's k-th sample, or, of a shard, sample ``rank + k * world``.
 
-        loader = DataLoader(TorchDataset(batches), batch_size=64, shuffle=True, num_workers=2)
+        dataset = TorchDataset(batches, annotations=["pose"])
+        loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
+        for epoch in range(10):
+            dataset.epoch = epoch
+            for images, labels, poses in loader:
+                ...
+
+    Args:
+        batches: what makes the samples.
+        annotations: names of annotations that follow as further columns.
     """
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: Batches, *, annotations: Sequence[str] = ()) -> None:
         self.batches = batches
-        self.epoch = 0
+        rank, world = batches.shard
+        self.samples = range(rank, len(batches.source), world)
+        self.annotations = tuple(annotations)
+        # in shared memory: workers that live on see the next epoch
+        self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
+        if self.annotations and self.samples:
+            known = self._draw([0]).annotations
+            if missing := [name for name in self.annotations if name not in known]:
+                have = ", ".join(known) or "none"
+                raise ValueError(f"there is no annotation {missing[0]!r}; the set has {have}")
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch's draws and augmentation the samples have."""
+        return int(self._epoch)
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
-        return len(self.batches.source)
+        return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         return self.__getitems__([index])[0]
@@ -142,9 +175,13 @@ class TorchDataset(Dataset[tuple[Tensor, ...]]):
         """Many samples at once: what a `DataLoader` asks for."""
         if not all(0 <= index < len(self) for index in indices):
             raise IndexError(f"the data set has {len(self)} samples")
-        samples = torch.tensor(indices, device=self.batches.source.device)
-        batch = self.batches.batch(samples, self.epoch)
+        batch = self._draw(indices)
         columns = [batch.images, batch.labels]
         if batch.targets is not None:
             columns.append(batch.targets)
+        columns += [batch.annotations[name] for name in self.annotations]
         return list(zip(*(column.unbind() for column in columns), strict=True))
+
+    def _draw(self, indices: Sequence[int]) -> Batch:
+        samples = torch.tensor([self.samples[index] for index in indices])
+        return self.batches.batch(samples.to(self.batches.source.device), self.epoch)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from torchcaps.data.dataset import ImageSet
-from torchcaps.data.readers.bytes import FileFormatError, check_hash, naming, read_file
+from torchcaps.data.readers.bytes import FileFormatError, gunzip, matches, naming, read_file
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle
 from torchcaps.data.readers.idx import read_idx
 from torchcaps.data.readers.mat import MatValue, read_mat
 from torchcaps.data.readers.norb import read_norb
-from torchcaps.data.sets import DataFile, Spec
+from torchcaps.data.sets import SPECS, DataFile, Spec
 
 _OVERHEAD = 1 << 24
+_UNPACKED = 1 << 26
 
 Columns = dict[str, Tensor]
 
@@ -88,10 +89,47 @@ def _read_split(spec: Spec, split: str, folder: Path, download: bool) -> Columns
     return columns
 
 
-def _locate(spec: Spec, file: DataFile, folder: Path, download: bool) -> Path:
+def find_file(spec: Spec, file: DataFile, folder: Path) -> Path | None:
+    """Where the file lies; one of the same name that is another set's is passed over."""
     for path in file.paths:
-        if (folder / path).is_file():
+        if (folder / path).is_file() and not _is_foreign(spec, path, folder):
             return folder / path
+    return None
+
+
+def _is_foreign(spec: Spec, path: str, folder: Path) -> bool:
+    """Whether a file that several sets may have in this place is another set's."""
+    others = [
+        dict(zip(file.paths, file.hashes, strict=True))
+        for other in SPECS.values()
+        if other.name != spec.name
+        for files in other.files.values()
+        for file in files
+        if path in file.paths
+    ]
+    if not others or (folder / path).stat().st_size > _UNPACKED:
+        return False
+    data = (folder / path).read_bytes()
+    return any(_genuine(data, path, known, limit=_UNPACKED) is not None for known in others)
+
+
+def _genuine(data: bytes, path: str, known: Mapping[str, str], *, limit: int) -> bytes | None:
+    """The data, or what they unpack to, if their hash is known for this place; else None."""
+    if known[path] and matches(data, known[path]):
+        return data
+    plain = known.get(path.removesuffix(".gz"), "")
+    if not path.endswith(".gz") or not plain:
+        return None
+    try:
+        unpacked = gunzip(data, limit=limit)
+    except FileFormatError:
+        return None
+    return unpacked if matches(unpacked, plain) else None
+
+
+def _locate(spec: Spec, file: DataFile, folder: Path, download: bool) -> Path:
+    if found := find_file(spec, file, folder):
+        return found
     if file.download is None:
         raise FileNotFoundError(
             f"{file.paths[0]} of {spec.title} is not in {folder}; get it from {spec.homepage} and "
@@ -110,10 +148,15 @@ def _limit(spec: Spec) -> int:
 
 def _bytes(file: DataFile, path: Path, folder: Path, *, limit: int) -> bytes:
     data = read_file(path, limit=limit + _OVERHEAD)
-    expected = dict(zip((folder / name for name in file.paths), file.hashes, strict=True))[path]
-    if expected:
-        check_hash(data, expected)
-    return data
+    known = dict(zip(file.paths, file.hashes, strict=True))
+    place = path.relative_to(folder).as_posix()
+    if not known[place]:
+        return data
+    genuine = _genuine(data, place, known, limit=limit + _OVERHEAD)
+    if genuine is None:
+        algorithm = known[place].partition(":")[0]
+        raise FileFormatError(f"its {algorithm} differs from the published file's")
+    return genuine
 
 
 def _tensor(array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> Tensor:

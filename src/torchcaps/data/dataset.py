@@ -15,10 +15,12 @@ class Batch(NamedTuple):
     """Some samples of a data set.
 
     Attributes:
-        images: ``[b c h w]``, uint8 as drawn, float after the transforms.
+        images: ``[b c h w]``, uint8 as a set draws them; from `Batches` float, in 0..1 unless a
+            transform leaves that range.
         labels: ``[b]``, or ``[b 2]`` for overlapping sets, where -1 means no second glyph.
         indices: ``[b]``, which samples of the data set these are.
-        targets: ``[b 2 h w]`` uint8, each glyph alone, for overlapping sets; otherwise None.
+        targets: ``[b 2 1 h w]``, each glyph alone, for overlapping sets; otherwise None. uint8 as
+            drawn, from `Batches` float in 0..1: what a reconstruction is compared with.
         annotations: further tensors by name, first axis ``b``.
     """
 
@@ -78,6 +80,12 @@ class ImageSet:
             raise ValueError(
                 f"labels must be long [n] with n = {len(self.images)}, got {self.labels.dtype} "
                 f"{list(self.labels.shape)}"
+            )
+        known = len(self.labels) and self.labels.device.type != "meta"
+        if known and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            raise ValueError(
+                f"labels must be in 0..{len(self.classes) - 1}, one per class name, got "
+                f"{int(self.labels.min())}..{int(self.labels.max())}"
             )
         if not len(self.indices) and len(self.images):
             positions = torch.arange(len(self.images), device=self.images.device)

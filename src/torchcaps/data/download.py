@@ -2,26 +2,32 @@
 
 A file is received under its name with ``.part`` appended and takes its name only when its hash is
 the pinned one, so a broken download never looks like a data set. What a lost connection leaves is
-continued next time. One process fetches; others wait for it and use its file.
+continued next time; nothing else stays of a failure. One process fetches; others wait for it and
+use its file.
 """
 
 import errno
 import http.client
 import shutil
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from torchcaps.data.archives import extract
 from torchcaps.data.readers.bytes import check_file_hash, naming
 from torchcaps.data.sets import Download
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 TIMEOUT = 30.0
 _CHUNK = 1 << 18
+_TRIES = 100
 
 
 class DownloadError(OSError):
@@ -50,17 +56,44 @@ def fetch(
     from filelock import FileLock
 
     lock = FileLock(target.with_name(f".{target.name}.lock"))
+    places = (target.parent, *target.parent.parents)
+    own = [place for place in places if folder in place.parents or not place.exists()]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        _acquire(lock, target.parent)
     except OSError as error:
+        _remove_empty(own)
         cause = f"{target.parent} cannot be written to, {error.strerror}"
         raise DownloadError(_sentence(download, folder, needs, cause)) from None
     try:
         if not (folder / needs).is_file():
             _fetch_locked(download, folder, needs, limit)
+    except BaseException:
+        # Windows keeps a file that is open
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()
+        raise
     finally:
         lock.release()
+        _remove_empty(own)
+
+
+def _acquire(lock: "FileLock", folder: Path) -> None:
+    """Wait for the lock; another process that fails may remove the folder meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+            return
+        except FileNotFoundError:
+            time.sleep(0.01)
+    lock.acquire()
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove those of the folders, innermost first, in which nothing was left."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _fetch_locked(download: Download, folder: Path, needs: str, limit: int) -> None:
@@ -153,6 +186,9 @@ class _Resuming:
             if error.errno == errno.ENOSPC:
                 raise self._no_space() from None
             raise
+        finally:
+            if self.part.is_file() and not self._have():
+                self.part.unlink()
         self.part.replace(output_file)
 
     def _have(self) -> int:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from torchcaps.data.augment import linear_map, warp
+from torchcaps.data.augment import SMALLEST_SCALE, linear_map, warp
+from torchcaps.data.checks import check_range, check_whole
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits, place
 from torchcaps.data.random import Draws
@@ -20,6 +21,7 @@ class ExpandedMNIST(FromDigits):
     name = "expanded_mnist"
 
     def __init__(self, digits: ImageSet, *, size: int = 40) -> None:
+        check_whole("size", size, least=1)
         super().__init__(digits, size)
         if size < max(digits.images.shape[-2:]):
             raise ValueError(f"a canvas of {size}x{size} is smaller than the digits")
@@ -69,6 +71,8 @@ class AffnistStyle(FromDigits):
         shear: float = 0.2,
         scale: tuple[float, float] = (0.8, 1.2),
     ) -> None:
+        check_whole("size", size, least=1)
+        check_range("scale", scale, least=SMALLEST_SCALE)
         super().__init__(digits, size)
         self.rotation = rotation
         self.shear = shear

@@ -3,15 +3,21 @@
 import stat
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from torchcaps.data.checks import check_whole
 from torchcaps.data.dataset import ImageSet
 from torchcaps.data.readers.bytes import FileFormatError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 SUFFIXES = frozenset(
@@ -19,6 +25,8 @@ SUFFIXES = frozenset(
 )
 SPLITS = ("train", "validation", "test")
 MAX_PIXELS = 100_000_000
+
+T = TypeVar("T")
 
 
 def load_folder(
@@ -33,36 +41,41 @@ def load_folder(
     The class names are the subfolders' names in sorted order. If the folder holds ``train`` and
     ``test`` (and perhaps ``validation``) with the classes inside them, these are the splits.
     Otherwise ``"train"`` is everything, ``"validation"`` every tenth image of each class in sorted
-    order and ``"fit"`` the others.
+    order and ``"fit"`` the others. Classes, size and colour are those of ``train`` in every split.
+
+    Images are turned upright as their EXIF data say, transparent ones lie on black, and of an
+    animation the first frame counts. One image at a time is in memory beside the result.
 
     Args:
-        path: the folder.
+        path: the folder; ``~`` is the home folder.
         split: ``"train"``, ``"fit"``, ``"validation"`` or ``"test"``.
         size: ``(height, width)`` of the result. Images of another size are resized (bilinear, not
-            keeping their proportions). By default the most common size among the images.
-        colour: True for three channels, False for one; by default colour if any image has it.
+            keeping their proportions). By default the most common size among train's images.
+        colour: True for three channels, False for one; by default colour if any of train's images
+            has it. A palette of greys is not colour.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder; give a folder with one folder per class")
-    base, keep = _choose(path, split)
-    classes = tuple(sorted(entry.name for entry in base.iterdir() if _is_class(entry)))
+    _check_size(size)
+    train, base, keep = _choose(path, split)
+    classes = _classes(train)
     if not classes:
         raise FileNotFoundError(
-            f"{base} has no folders with images; give a folder with one folder per class"
+            f"{train} has no folders with images; give a folder with one folder per class"
         )
-    files = []
-    for label, name in enumerate(classes):
-        entries = sorted(file for file in (base / name).iterdir() if _is_image(file))
-        files += [(file, label) for rank, file in enumerate(entries) if keep(rank)]
+    if foreign := [name for name in _classes(base) if name not in classes]:
+        raise ValueError(f"{base} has the class {foreign[0]!r}, which {train} lacks; add it there")
+    files = _images(base, classes, keep)
     if not files:
         raise FileNotFoundError(f"{base} has no images in its {split} split")
-    arrays = [_read(file) for file, _ in files]
-    if colour is None:
-        colour = any(array.ndim == 3 for array in arrays)
-    if size is None:
-        size = Counter(array.shape[:2] for array in arrays).most_common(1)[0][0]
-    images = np.stack([_fit(array, size, colour) for array in arrays])
+    if size is None or colour is None:
+        common, coloured = _survey([file for file, _ in _images(train, classes, _everything)])
+        size = common if size is None else size
+        colour = coloured if colour is None else colour
+    images = np.empty((len(files), 3 if colour else 1, *size), np.uint8)
+    for number, (file, _) in enumerate(files):
+        images[number] = _fit(_opened(file, decode_image), size, colour)
     return ImageSet(
         images=torch.from_numpy(images),
         labels=torch.tensor([label for _, label in files]),
@@ -73,7 +86,28 @@ def load_folder(
 
 
 def decode_image(file: IO[bytes]) -> NDArray[np.uint8]:
-    """Decode one image to ``[h w]`` (grey) or ``[h w 3]`` (colour)."""
+    """Decode one image, upright and on black, to ``[h w]`` (grey) or ``[h w 3]`` (colour)."""
+    from PIL import Image
+
+    with _image(file) as image:
+        mode, turn = "L" if _is_grey(image) else "RGB", _turn(image)
+        if image.has_transparency_data:
+            shown = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", shown.size, (0, 0, 0, 255)), shown)
+        image = image.convert(mode)
+        return np.array(image if turn is None else image.transpose(turn))
+
+
+def measure_image(file: IO[bytes]) -> tuple[tuple[int, int], bool]:
+    """Height and width of the upright image and whether it has colour, from its header."""
+    with _image(file) as image:
+        sideways = _turn(image) in _SIDEWAYS
+        height, width = image.size if sideways else image.size[::-1]
+        return (height, width), not _is_grey(image)
+
+
+@contextmanager
+def _image(file: IO[bytes]) -> "Iterator[Image.Image]":
     from PIL import Image
 
     try:
@@ -82,31 +116,93 @@ def decode_image(file: IO[bytes]) -> NDArray[np.uint8]:
             image = Image.open(file, formats=FORMATS)
             if image.width * image.height > MAX_PIXELS:
                 raise FileFormatError(f"it has more than {MAX_PIXELS} pixels")
-            grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
-            if image.mode in ("I", "I;16", "F"):
-                raise FileFormatError("it has more than 8 bits per pixel; convert it first")
-            return np.asarray(image.convert("L" if grey else "RGB")).copy()
+            if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+                raise FileFormatError("it has more than 8 bits per channel")
+            yield image
     except FileFormatError:
         raise
     except Exception as error:  # a decoder may raise anything on a hostile file
         raise FileFormatError(f"it is not a whole image ({type(error).__name__})") from None
 
 
-def _choose(path: Path, split: str) -> "tuple[Path, _Keep]":
+def _is_grey(image: "Image.Image") -> bool:
+    if image.palette is None or image.mode not in ("P", "PA"):
+        return image.mode in ("1", "L", "LA", "La")
+    order, data = image.palette.getdata()
+    if order.endswith(";L"):
+        third = len(data) // 3
+        red, green, blue = (bytes(data[i * third : (i + 1) * third]) for i in range(3))
+    else:
+        red, green, blue = (bytes(data[i :: len(order)]) for i in range(3))
+    return red == green == blue
+
+
+# Pillow's numbers for what undoes each orientation of the EXIF standard
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+_SIDEWAYS = (5, 4, 6, 2)
+_ORIENTATION = 0x0112
+
+
+def _turn(image: "Image.Image") -> "Image.Transpose | None":
+    """What makes the image upright, from its header; damaged EXIF data count as none."""
+    from PIL import Image
+
+    if image.format == "TIFF":  # Pillow turns these itself
+        return None
+    try:
+        # the PNG reader's own method would decode the image
+        orientation = Image.Image.getexif(image).get(_ORIENTATION)
+    except Exception:
+        return None
+    return Image.Transpose(_TURNS[orientation]) if orientation in _TURNS else None
+
+
+def _check_size(size: object) -> None:
+    if size is None:
+        return
+    if not isinstance(size, tuple | list) or len(size) != 2:
+        raise ValueError(f"size must be (height, width), not {size!r}")
+    check_whole("the height in size", size[0], least=1)
+    check_whole("the width in size", size[1], least=1)
+
+
+def _classes(base: Path) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in base.iterdir() if _is_class(entry)))
+
+
+def _images(base: Path, classes: Sequence[str], keep: "_Keep") -> list[tuple[Path, int]]:
+    """The images of these classes with their labels."""
+    files = []
+    for label, name in enumerate(classes):
+        if (base / name).is_dir():
+            entries = sorted(file for file in (base / name).iterdir() if _is_image(file))
+            files += [(file, label) for rank, file in enumerate(entries) if keep(rank)]
+    return files
+
+
+def _survey(files: Sequence[Path]) -> tuple[tuple[int, int], bool]:
+    """The most common size and whether any image has colour."""
+    found = [_opened(file, measure_image) for file in files]
+    size = Counter(size for size, _ in found).most_common(1)[0][0]
+    return size, any(colour for _, colour in found)
+
+
+def _choose(path: Path, split: str) -> "tuple[Path, Path, _Keep]":
+    """The folder that decides classes, size and colour, the split's own, and which files."""
     inside = [name for name in SPLITS if (path / name).is_dir()]
     if "train" in inside and len(inside) > 1 and not any(map(_is_image, path.iterdir())):
         if split in inside:
-            return path / split, _everything
+            return path / "train", path / split, _everything
         if "validation" in inside or split not in ("fit", "validation"):
             raise ValueError(f"{path} has no split {split!r}; it has {', '.join(inside)}")
         path = path / "train"
     match split:
         case "train":
-            return path, _everything
+            return path, path, _everything
         case "fit":
-            return path, _not_every_tenth
+            return path, path, _not_every_tenth
         case "validation":
-            return path, _every_tenth
+            return path, path, _every_tenth
     raise ValueError(
         f"{path} has no split {split!r}; it has train, fit and validation, and test if it holds "
         "the folders train and test with the classes inside them"
@@ -134,14 +230,16 @@ def _is_class(path: Path) -> bool:
     return path.is_dir() and not path.name.startswith(".") and any(map(_is_image, path.iterdir()))
 
 
-def _read(path: Path) -> NDArray[np.uint8]:
+def _opened(path: Path, read: Callable[[IO[bytes]], T]) -> T:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileFormatError("it is not a regular file")
         with path.open("rb") as file:
-            return decode_image(file)
+            return read(file)
     except FileFormatError as error:
-        raise FileFormatError(f"{path} cannot be used: {error}; remove it from its class") from None
+        raise FileFormatError(
+            f"{path} cannot be used: {error}; convert it to a usual 8-bit image or remove it"
+        ) from None
 
 
 def _fit(array: NDArray[np.uint8], size: tuple[int, int], colour: bool) -> NDArray[np.uint8]:
@@ -152,4 +250,4 @@ def _fit(array: NDArray[np.uint8], size: tuple[int, int], colour: bool) -> NDArr
     if array.shape[:2] != tuple(size):
         image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
-    return pixels.transpose(2, 0, 1).copy() if colour else pixels[None].copy()
+    return pixels.transpose(2, 0, 1) if colour else pixels[None]

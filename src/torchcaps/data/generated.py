@@ -94,7 +94,7 @@ class Generated(ABC):
 
     @property
     def targets(self) -> Tensor | None:
-        """Each digit of that draw alone: uint8 ``[n 2 h w]`` for overlapping sets."""
+        """Each digit of that draw alone: uint8 ``[n 2 1 h w]`` for overlapping sets."""
         return self.whole.targets
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchcaps.data.canonical import data_folder, load_files
+from torchcaps.data.canonical import data_folder, find_file, load_files
 from torchcaps.data.dataset import ImageSet
 from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
 from torchcaps.data.folder import load_folder
@@ -105,14 +105,25 @@ CATALOGUE: dict[str, Entry] = {
 }
 
 
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
 def find(name: str) -> Entry:
-    """The entry of that name; hyphens and capitals do not matter."""
-    key = name.lower().replace("-", "_")
-    if key in CATALOGUE:
-        return CATALOGUE[key]
-    near = difflib.get_close_matches(key, CATALOGUE, n=1)
+    """The entry of that name; hyphens, underscores and capitals do not matter."""
+    if not isinstance(name, str):
+        raise ValueError(f"a data set is named by a string such as 'mnist', not {name!r}")
+    for key, entry in CATALOGUE.items():
+        if _plain(key) == _plain(name):
+            return entry
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), CATALOGUE, n=1)
     hint = f"did you mean {near[0]!r}" if near else f"there are {', '.join(CATALOGUE)}"
     raise ValueError(f"there is no data set {name!r}; {hint}, or give the path of a folder")
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is meant as the path of a folder."""
+    return "/" in name or "\\" in name or name.startswith("~")
 
 
 def load(
@@ -163,7 +174,7 @@ def load(
     Returns:
         An `ImageSet`, or a `Generated` set that draws its samples when asked.
     """
-    if isinstance(name, Path) or "/" in name or "\\" in name:
+    if isinstance(name, Path) or (isinstance(name, str) and is_path(name)):
         return load_folder(name, split)
     entry = find(name)
     if split not in entry.counts:
@@ -193,5 +204,5 @@ def missing_files(name: str, root: str | Path | None = None) -> list[str]:
         file.paths[0]
         for split in ("train", "test")
         for file in spec.files[split]
-        if not any((folder / path).is_file() for path in file.paths)
+        if find_file(spec, file, folder) is None
     ]

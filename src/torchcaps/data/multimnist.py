@@ -5,6 +5,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
+from torchcaps.data.checks import check_share, check_whole
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits, place
 from torchcaps.data.random import Draws, stream_key
@@ -46,7 +47,15 @@ class MultiMNIST(FromDigits):
         merge: str = "clip",
         seed: int = 0,
     ) -> None:
-        super().__init__(digits, digits.images.shape[-1] + 2 * pad)
+        check_whole("shift", shift, least=0)
+        check_whole("pad", pad, least=0)
+        check_whole("seed", seed)
+        if pairs is not None:
+            check_whole("pairs", pairs, least=1)
+        height, width = digits.images.shape[-2:]
+        if height != width:
+            raise ValueError(f"{self.name} needs square images, not {digits!r}; resize them first")
+        super().__init__(digits, width + 2 * pad)
         if merge not in ("clip", "mean"):
             raise ValueError(f"merge must be 'clip' or 'mean', not {merge!r}")
         counts = torch.bincount(digits.labels, minlength=len(digits.classes)).cpu()
@@ -119,12 +128,12 @@ class MultiMNIST(FromDigits):
             first=self.pad - self.shift,
             last=self.pad + self.shift,
         )
-        targets = placed.view(2, len(first), self.size, self.size).transpose(0, 1)
+        targets = placed.view(2, len(first), 1, self.size, self.size).transpose(0, 1)
         labels = self.digits.labels[both].view(2, len(first)).T
         return Batch(self._merge(targets), labels, samples, targets)
 
     def _merge(self, targets: Tensor) -> Tensor:
-        a, b = targets[:, :1], targets[:, 1:]
+        a, b = targets.unbind(1)
         if self.merge == "mean":
             return ((a.short() + b) // 2).byte()
         return a + torch.minimum(b, 255 - a)
@@ -167,8 +176,7 @@ class DiverseMultiMNIST(MultiMNIST):
         merge: str = "clip",
     ) -> None:
         super().__init__(digits, shift=shift, pad=pad, merge=merge)
-        if not 0 <= single <= 1:
-            raise ValueError(f"single must be a probability, not {single}")
+        check_share("single", single)
         self.single = single
 
     def to(self, device: torch.device | str) -> "DiverseMultiMNIST":
@@ -187,8 +195,8 @@ class DiverseMultiMNIST(MultiMNIST):
         batch = super().draw(samples, draws)
         assert batch.targets is not None
         keep = torch.stack([torch.ones_like(single), ~single], 1)
-        targets = batch.targets * keep[:, :, None, None]
-        images = torch.where(single[:, None, None, None], targets[:, :1], self._merge(targets))
+        targets = batch.targets * keep[:, :, None, None, None]
+        images = torch.where(single[:, None, None, None], targets[:, 0], self._merge(targets))
         return batch._replace(
             images=images, labels=torch.where(keep, batch.labels, -1), targets=targets
         )

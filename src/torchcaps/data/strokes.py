@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.data.augment import linear_map
+from torchcaps.data.checks import check_whole
 from torchcaps.data.dataset import Batch
 from torchcaps.data.generated import Generated
 from torchcaps.data.glyphs import GLYPHS
@@ -117,13 +118,33 @@ def render(glyphs: Tensor, poses: Tensor, *, size: int, offsets: Tensor | None =
         size: height and width.
         offsets: ``[b k 2]`` added to the control points, whose glyphs are 2 high.
     """
+    check_whole("size", size, least=1)
+    if glyphs.ndim != 1 or glyphs.is_floating_point() or poses.shape != (len(glyphs), len(POSE)):
+        raise ValueError(
+            f"render takes long glyphs [b] and poses [b {len(POSE)}], not {glyphs.dtype} "
+            f"{list(glyphs.shape)} and {list(poses.shape)}"
+        )
+    shape = (len(glyphs), *_table(glyphs.device)[0].shape[1:])
+    if offsets is not None and offsets.shape != shape:
+        raise ValueError(f"offsets must be {list(shape)}, not {list(offsets.shape)}")
+    _check_glyphs(glyphs)
     if offsets is None:
-        offsets = poses.new_zeros(len(glyphs), *_table(glyphs.device)[0].shape[1:])
+        offsets = poses.new_zeros(shape)
     if glyphs.device.type != "cpu":
         return _render(glyphs, poses, size, offsets)
     # on a CPU small chunks stay in the cache
     chunks = (torch.split(tensor, _CHUNK) for tensor in (glyphs, poses, offsets))
     return torch.cat([_render(g, p, size, o) for g, p, o in zip(*chunks, strict=True)])
+
+
+def _check_glyphs(glyphs: Tensor) -> None:
+    """Refuse glyphs that do not exist; on a GPU the kernels that look them up will."""
+    if torch.compiler.is_compiling() or glyphs.device.type != "cpu" or not len(glyphs):
+        return
+    low, high = int(glyphs.min()), int(glyphs.max())
+    if low < 0 or high >= len(GLYPHS):
+        wrong = low if low < 0 else high
+        raise ValueError(f"there is no glyph {wrong}: {len(GLYPHS)} glyphs count from 0")
 
 
 def _render(glyphs: Tensor, poses: Tensor, size: int, offsets: Tensor) -> Tensor:
@@ -168,7 +189,8 @@ class Strokes(Generated):
 
     ``annotations`` of a batch (for overlapping sets with a second axis for the two glyphs):
     ``pose`` ``[b 7]`` in the order of `POSE`, ``glyph`` ``[b]`` and ``offsets`` ``[b k 2]`` for
-    `render`, and ``mask`` ``[b 1 h w]``, true where the glyph has ink.
+    `render`, and ``mask`` ``[b 1 h w]``, true where the glyph has ink (shaped like the targets for
+    overlapping sets, ``[b 2 1 h w]``).
 
     Args:
         count: samples in an epoch; any number, nothing is stored.
@@ -197,8 +219,9 @@ class Strokes(Generated):
         jitter: float = 0.16,
         device: torch.device | str = "cpu",
     ) -> None:
-        if count < 1 or size < 8:
-            raise ValueError(f"strokes need count >= 1 and size >= 8, not {count} and {size}")
+        check_whole("count", count, least=1)
+        check_whole("size", size, least=8)
+        check_whole("seed", seed)
         super().__init__(size, DIGITS, split)
         self.count = count
         self.overlapping = overlapping
@@ -246,7 +269,7 @@ class Strokes(Generated):
         (first, note), (second, other) = parts
         notes = {name: torch.stack([note[name], other[name]], 1) for name in note}
         image = first + torch.minimum(second, 255 - first)
-        return Batch(image, labels.T, samples, torch.cat([first, second], 1), notes)
+        return Batch(image, labels.T, samples, torch.stack([first, second], 1), notes)
 
     def _glyph(self, label: Tensor, own: Draws) -> tuple[Tensor, dict[str, Tensor]]:
         glyph = self._first[label] + own.integers(self._variants[label])[0]

@@ -82,20 +82,17 @@ def read_file(path: Path, *, limit: int) -> bytes:
         return file.read(limit + 1)
 
 
-def check_hash(data: bytes, expected: str) -> None:
-    """Compare with a published ``"sha256:..."`` or ``"md5:..."``."""
+def matches(data: bytes, expected: str) -> bool:
+    """Whether the data have a published ``"sha256:..."`` or ``"md5:..."``."""
     algorithm, _, digest = expected.partition(":")
-    _compare(hashlib.new(algorithm, data, usedforsecurity=False).hexdigest(), algorithm, digest)
+    return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() == digest
 
 
 def check_file_hash(path: Path, expected: str) -> None:
-    """The same for a file too large to read at once."""
+    """Refuse a file, which may be too large to read at once, that has another hash."""
     algorithm, _, digest = expected.partition(":")
     with path.open("rb") as file:
-        _compare(hashlib.file_digest(file, algorithm).hexdigest(), algorithm, digest)
-
-
-def _compare(found: str, algorithm: str, digest: str) -> None:
+        found = hashlib.file_digest(file, algorithm).hexdigest()
     if found != digest:
         raise FileFormatError(f"its {algorithm} differs from the published file's")
 
