@@ -39,8 +39,11 @@ SMALLEST_SCALE = 1e-3
 
 
 def as_float(images: Tensor) -> Tensor:
-    """Bytes become 0..1; floats stay."""
-    return images.float().div_(255) if images.dtype == torch.uint8 else images
+    """Bytes become 0..1; floats stay.
+
+    By a product: CUDA turns a quotient by a number into one, and CPU and CUDA agree to the bit.
+    """
+    return images.float().mul_(1 / 255) if images.dtype == torch.uint8 else images
 
 
 def windows(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
