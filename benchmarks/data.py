@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -157,7 +158,7 @@ def affnist_style(data: ImageSet, index: int) -> tuple[Tensor, ...]:
     return to_tensor(warped), data.labels[index]
 
 
-def rate(batches: Iterator[object], seconds: float, size: Callable[[object], int]) -> float:
+def rate(batches: Iterator[Any], seconds: float, size: Callable[[Any], int]) -> float:
     """Images per second over whole batches, after three to warm up."""
     for _ in range(3):
         next(batches)
@@ -198,14 +199,14 @@ def per_image(
 
 
 def side_by_side(
-    ours: Iterator[object], theirs: Iterator[object] | None, seconds: float
+    ours: Iterator[Any], theirs: Iterator[Any] | None, seconds: float
 ) -> tuple[float, float | None]:
     """The best of three turns each, taken in turn, so that a busy machine hurts both alike."""
     ours_best, theirs_best = 0.0, 0.0
     for _ in range(3):
-        ours_best = max(ours_best, rate(ours, seconds, lambda batch: len(batch.images)))  # type: ignore[attr-defined]
+        ours_best = max(ours_best, rate(ours, seconds, lambda batch: len(batch.images)))
         if theirs is not None:
-            theirs_best = max(theirs_best, rate(theirs, seconds, lambda batch: len(batch[0])))  # type: ignore[index]
+            theirs_best = max(theirs_best, rate(theirs, seconds, lambda batch: len(batch[0])))
     return ours_best, theirs_best or None
 
 

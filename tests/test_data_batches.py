@@ -1,4 +1,4 @@
-"""Random numbers, augmentation and batches."""
+"""Random numbers and batches."""
 
 import subprocess
 import sys
@@ -17,12 +17,10 @@ from torchcaps.data import (
     Batches,
     Brightness,
     CentreCrop,
-    Channels,
     Contrast,
     Crop,
     Flip,
     ImageSet,
-    Mono,
     Normalise,
     PadCrop,
     Shift,
@@ -31,7 +29,6 @@ from torchcaps.data import (
     TorchDataset,
     Transform,
 )
-from torchcaps.data.augment import linear_map, warp
 from torchcaps.data.random import Draws, shuffled, stream_key
 
 ALL: tuple[Transform, ...] = (
@@ -111,120 +108,6 @@ def test_the_first_numbers_are_pinned() -> None:
         [1810869290, 2602404972, 1660114790],
         [2386149665, 2803499513, 3509357269],
     ]
-
-
-@given(st.integers(0, 5), st.integers(0, 1000))
-@settings(deadline=None)
-def test_a_shift_moves_pixels_and_loses_none_that_stay_inside(pixels: int, seed: int) -> None:
-    images = random_images(8, 2, 9, seed) | 1
-    shifted = Shift(pixels)(images, draws(8, seed))
-    assert shifted.shape == images.shape
-    for before, after in zip(images, shifted, strict=True):
-        matches = []
-        for down in range(-pixels, pixels + 1):
-            for right in range(-pixels, pixels + 1):
-                expected = torch.zeros_like(before)
-                rows = slice(max(0, down), 9 + min(0, down))
-                columns = slice(max(0, right), 9 + min(0, right))
-                source = before.roll((down, right), (1, 2))
-                expected[:, rows, columns] = source[:, rows, columns]
-                matches.append(torch.equal(after, expected))
-        assert matches.count(True) == 1
-
-
-def test_every_shift_and_every_crop_occurs() -> None:
-    image = torch.arange(36, dtype=torch.uint8).reshape(1, 1, 6, 6) + 1
-    images = image.expand(2000, 1, 6, 6)
-    assert len({tuple(x.flatten().tolist()) for x in Shift(2)(images, draws(2000))}) == 25
-    assert len({tuple(x.flatten().tolist()) for x in PadCrop(2)(images, draws(2000))}) == 25
-    crops = Crop(4)(images, draws(2000))
-    assert crops.shape == (2000, 1, 4, 4)
-    assert len({int(x[0, 0, 0]) for x in crops}) == 9
-
-
-def test_padding_can_be_filled() -> None:
-    images = torch.zeros(200, 1, 6, 6, dtype=torch.uint8)
-    assert set(PadCrop(1, fill=9)(images, draws(200)).flatten().tolist()) == {0, 9}
-
-
-def test_a_centre_crop_is_the_middle() -> None:
-    images = random_images(2, 1, 10)
-    assert torch.equal(CentreCrop(4)(images, draws(2)), images[:, :, 3:7, 3:7])
-    with pytest.raises(ValueError, match="cannot cut 11x11 from images of 10x10"):
-        CentreCrop(11)(images, draws(2))
-    with pytest.raises(ValueError, match="cannot cut 11x11 from images of 10x10"):
-        Crop(11)(images, draws(2))
-
-
-def test_half_of_the_images_are_flipped_each_for_itself() -> None:
-    images = random_images(1000, 1, 4)
-    flipped = Flip()(images, draws(1000))
-    same = (flipped == images).flatten(1).all(1)
-    mirrored = (flipped == images.flip(-1)).flatten(1).all(1)
-    assert bool((same | mirrored).all())
-    assert 440 < int(mirrored.sum()) < 560
-    assert torch.equal(Flip(0.0)(images, draws(1000)), images)
-    assert torch.equal(Flip(1.0)(images, draws(1000)), images.flip(-1))
-
-
-def test_a_quarter_turn_is_anticlockwise_and_exact() -> None:
-    images = random_images(3, 2, 8).float()
-    ones, zeros = torch.ones(3), torch.zeros(3)
-    turned = warp(images, linear_map(ones * torch.pi / 2, ones, ones, zeros), torch.zeros(3, 2))
-    assert torch.allclose(turned, images.rot90(1, (2, 3)), atol=1e-2)
-
-
-def test_warping_moves_right_and_down_and_fills() -> None:
-    images = random_images(1, 1, 8).float()
-    one, zero = torch.ones(1), torch.zeros(1)
-    identity = linear_map(zero, one, one, zero)
-    moved = warp(images, identity, torch.tensor([[2 / 8, 1 / 8]]))
-    assert torch.allclose(moved[..., 1:, 2:], images[..., :-1, :-2], atol=1e-3)
-    assert moved[..., :1, :].abs().max() < 1e-3
-    nearest = warp(images, identity, torch.tensor([[2 / 8, 1 / 8]]), fill="nearest")
-    assert torch.allclose(nearest[..., 1:, 0], images[..., :-1, 0], atol=1e-3)
-    with pytest.raises(ValueError, match="fill must be"):
-        Affine(fill="black")
-
-
-def test_an_affine_transform_without_ranges_changes_nothing() -> None:
-    images = random_images(4)
-    assert torch.allclose(Affine()(images, draws(4)), images.float() / 255, atol=1e-5)
-
-
-def test_brightness_and_contrast_keep_to_their_ranges() -> None:
-    images = random_images(500)
-    added = Brightness()(images, draws(500)) - images.float() / 255
-    assert float(added.flatten(1).std(1).max()) < 1e-6
-    assert 0.2 < float(added.abs().max()) <= 63 / 255 + 1e-6
-    changed = Contrast(0.2, 1.8)(images, draws(500))
-    pixels = images.float() / 255
-    assert torch.allclose(changed.mean((-2, -1)), pixels.mean((-2, -1)), atol=1e-5)
-    factor = changed.std((-2, -1)) / pixels.std((-2, -1))
-    assert float(factor.min()) + 1e-4 >= 0.2
-    assert float(factor.max()) <= 1.8 + 1e-4
-    assert torch.allclose(factor, factor[:, :1].expand_as(factor), atol=1e-4)
-
-
-def test_standardised_images_have_mean_0_and_deviation_1_and_blank_ones_stay_blank() -> None:
-    images = random_images(5)
-    images[4] = 77
-    result = Standardise()(images, draws(5))
-    assert result[:4].mean((1, 2, 3)).abs().max() < 1e-5
-    assert torch.allclose(result[:4].std((1, 2, 3), correction=0), torch.ones(4), atol=1e-5)
-    assert result[4].abs().max() < 1e-2
-
-
-def test_normalising_bytes_and_floats_agrees_with_the_formula() -> None:
-    images = random_images(5)
-    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    pixels = images.double() / 255
-    expected = (pixels - torch.tensor(mean)[:, None, None].double()) / torch.tensor(std)[
-        :, None, None
-    ].double()
-    for given_images in (images, images.float() / 255):
-        result = Normalise(mean, std)(given_images, draws(5))
-        assert torch.allclose(result.double(), expected, atol=1e-5)
 
 
 @given(st.integers(1, 120), st.integers(0, 3), st.booleans())
@@ -371,36 +254,6 @@ def test_impossible_arguments_are_refused_in_one_sentence(name: str) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         make()
     assert "\n" not in str(caught.value)
-
-
-def test_normalising_refuses_images_of_other_channels_and_takes_tensors() -> None:
-    three = Normalise((0.5,) * 3, (0.2,) * 3)
-    with pytest.raises(ValueError, match="numbers for 3 channels; the images have 1"):
-        three(random_images(2, 1), draws(2))
-    mean, std = image_set().statistics()
-    normalised = Normalise(mean.tolist(), std.tolist())(random_images(2), draws(2))
-    tensors = Normalise(cast("list[float]", mean), cast("list[float]", std))
-    assert torch.equal(tensors(random_images(2), draws(2)), normalised)
-
-
-def test_every_transform_takes_an_empty_batch() -> None:
-    images = random_images(0)
-    normalise = Normalise([0] * 3, [1] * 3)
-    others: tuple[Transform, ...] = (Shift(1), Crop(4), CentreCrop(4), Mono(), normalise)
-    for transform in ALL + others:
-        assert len(transform(images, draws(0))) == 0
-
-
-def test_channels_are_repeated_or_dropped() -> None:
-    grey, stereo = random_images(3, 1), random_images(3, 2)
-    tripled = Channels(3)(grey, draws(3))
-    assert tripled.dtype == torch.uint8
-    assert torch.equal(tripled, torch.cat([grey] * 3, 1))
-    assert torch.equal(Mono()(stereo, draws(3)), stereo[:, :1])
-    with pytest.raises(ValueError, match="repeats one channel; the images have 2"):
-        Channels(3)(stereo, draws(3))
-    with pytest.raises(ValueError, match="count must be at least 1"):
-        Channels(0)
 
 
 def test_shards_divide_an_epoch() -> None:

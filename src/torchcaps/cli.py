@@ -44,9 +44,6 @@ def list_networks(
     ] = False,
 ) -> None:
     """Every published network: images, classes, parameters, and what its paper says."""
-    from rich.console import Console
-    from rich.table import Table
-
     from torchcaps.models.zoo import ZOO, count_parameters
 
     rows = [
@@ -71,10 +68,8 @@ def list_networks(
         for line in lines:
             typer.echo(f"| {' | '.join(line)} |")
         return
-    table = Table(*headings)
-    for line in lines:
-        table.add_row(*line)
-    Console().print(table)
+    for name, images, classes, parameters, paper in (headings, *lines):
+        typer.echo(f"{name:44}{images:8}{classes:>7}{parameters:>12}  {paper}".rstrip())
 
 
 @app.command()
