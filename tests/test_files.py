@@ -17,21 +17,26 @@ from torchcaps.models import ZOO
 from torchcaps.models.zoo import count_parameters
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if count_parameters(name) < 1_500_000])
+@pytest.mark.parametrize("name", ZOO)
 def test_saving_and_loading_is_exact(name: str, tmp_path: Path) -> None:
     network, images, _ = example(name, 2)
-    with torch.no_grad():
-        network.train()(images)
+    if count_parameters(name) < 1_500_000:
+        with torch.no_grad():
+            network.train()(images)  # move the running statistics
     path = tmp_path / "network.safetensors"
     tc.save(network, path)
-    again = tc.load(path)
-    assert again.name == name
-    with torch.no_grad():
-        first, second = network.eval()(images), again(images)
-    assert torch.equal(first.scores, second.scores)
     assert list(tmp_path.iterdir()) == [path]
+    again = tc.load(path)
+    path.unlink()
+    assert again.name == name
     assert not again.training
     assert all(p.requires_grad for p in again.parameters())
+    saved, loaded = network.state_dict(), again.state_dict()
+    assert saved.keys() == loaded.keys()
+    assert all(torch.equal(saved[key], loaded[key]) for key in saved)
+    if count_parameters(name) < 1_500_000:
+        with torch.no_grad():
+            assert torch.equal(network.eval()(images).scores, again(images).scores)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])

@@ -45,6 +45,14 @@ def test_a_head_takes_maps_and_tokens_of_any_size(name: str) -> None:
     assert unused == set()
 
 
+def test_a_head_takes_the_features_of_a_resnet_50() -> None:
+    head = tc.CapsuleHead(2048, num_classes=20)
+    output = head(torch.randn(2, 2048, 7, 7))
+    tc.cross_entropy_loss(output.scores, torch.tensor([0, 19])).backward()
+    assert output.couplings[0].shape == (2, 49 * 32, 20)
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in head.parameters())
+
+
 def test_tokens_are_a_map_of_one_column() -> None:
     head = tc.CapsuleHead(8, 3)
     tokens = torch.randn(2, 6, 8)
