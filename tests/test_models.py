@@ -151,15 +151,17 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_networks_compile(name: str) -> None:
-    network, images, _ = example(name, 2)
-    network.eval()
+@pytest.mark.parametrize("name", ZOO)
+def test_every_network_compiles(name: str) -> None:
+    network, images, targets = example(name, 2)
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    network.eval()
     with torch.no_grad():
         torch.testing.assert_close(
             compiled(images).scores, network(images).scores, rtol=1e-4, atol=1e-5
         )
+    if name in FAMILIES:
+        check_backward(network.train(), compiled(images, targets))
 
 
 def test_unknown_names_and_wrong_images_get_one_sentence() -> None:
