@@ -23,8 +23,10 @@ class EMCapsNet(Network):
     """Primary capsules, two capsule convolutions and class capsules, with 4x4 poses and EM routing.
 
     Class capsules share weights over positions and add coordinates; the scores are activations,
-    trained with the spread loss. A parent's pose is a mean of votes, so weights and poses start at
-    scales that keep the variance of the poses; far below it all class capsules start saturated.
+    trained with the spread loss. Weights and poses start at scales that keep the variance of the
+    poses: with those of :func:`vote_weight` the network 32 wide starts with equal, saturated scores.
+    A network 8 wide learned faster from the latter (200 steps on strokes, validation accuracy of 3
+    seeds: 75 % against 68 %), so this start is a choice still to be tested at full width.
 
     Args:
         image_shape: channels, height and width of the images.

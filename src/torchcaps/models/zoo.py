@@ -191,7 +191,8 @@ def yang() -> dict[str, Entry]:
     """Yang 2021: Table II and MultiMNIST, with l1 and l2 penalties; CIFAR-10 as Sabour crops it.
 
     Coefficients start at 1, not at 1 over the number of classes as couplings do, so the weights
-    start ten times smaller than Sabour's; at his scale all lengths are saturated and none learns.
+    start ten times smaller than Sabour's, at whose scale neither penalty learned MNIST in a first
+    trial. At this one l1 did and l2 did not, at a learning rate ten times that of the authors' code.
     """
     entries: dict[str, Entry] = {}
     for penalty in ("l1", "l2"):
