@@ -24,7 +24,7 @@ class EMCapsNet(Network):
 
     Class capsules share weights over positions and add coordinates; the scores are activations,
     trained with the spread loss. Weights and poses start at scales that keep the variance of the
-    poses: with those of :func:`vote_weight` the network 32 wide starts with equal, saturated scores.
+    poses: with those of :func:`vote_weight` the network 32 wide starts with equal, full scores.
     A network 8 wide learned faster from the latter (200 steps on strokes, validation accuracy of 3
     seeds: 75 % against 68 %), so this start is a choice still to be tested at full width.
 

@@ -192,7 +192,7 @@ def yang() -> dict[str, Entry]:
 
     Coefficients start at 1, not at 1 over the number of classes as couplings do, so the weights
     start ten times smaller than Sabour's, at whose scale neither penalty learned MNIST in a first
-    trial. At this one l1 did and l2 did not, at a learning rate ten times that of the authors' code.
+    trial. At this one l1 did and l2 did not, at ten times the learning rate of the authors' code.
     """
     entries: dict[str, Entry] = {}
     for penalty in ("l1", "l2"):
