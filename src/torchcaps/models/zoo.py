@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchcaps.layers import DeconvolutionDecoder, VoteNorm
+from torchcaps.layers import DeconvolutionDecoder, PoseNorm, RectifiedActivation, VoteNorm
 from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
 from torchcaps.models.choi import ARCapsNet
 from torchcaps.models.hinton import EMCapsNet
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.sabour import CapsNet, mnist_baseline, multimnist_baseline
+from torchcaps.models.small import SmallCapsNet
 from torchcaps.models.tsai import (
     AttentionCapsNet,
     Conv,
@@ -25,9 +26,11 @@ from torchcaps.models.tsai import (
 )
 from torchcaps.models.zhao import ResCapsNet
 from torchcaps.routing import (
+    AttentionRouting,
     DiscriminativeRouting,
     DynamicRouting,
     EMRouting,
+    InvertedAttentionRouting,
     PairwiseRouting,
 )
 
@@ -211,6 +214,28 @@ def yang() -> dict[str, Entry]:
     return entries
 
 
+def demo() -> dict[str, Entry]:
+    """One small network per routing, for laptops and tests; no paper's."""
+    em = partial(EMRouting, cost_scale=5.0)
+    attention = partial(InvertedAttentionRouting, iterations=2)
+    made: dict[str, Callable[..., Network]] = {
+        "dynamic": SmallCapsNet,
+        "em": partial(SmallCapsNet, routing=em, nonlinearity=PoseNorm, activations=True),
+        "inverted-attention": partial(
+            SmallCapsNet, routing=attention, nonlinearity=PoseNorm, classifier=True
+        ),
+        "attention": partial(
+            SmallCapsNet,
+            routing=AttentionRouting,
+            nonlinearity=RectifiedActivation,
+            transform=True,
+        ),
+        "pairwise": partial(SmallCapsNet, routing=PairwiseRouting),
+        "discriminative": partial(SmallCapsNet, routing=DiscriminativeRouting),
+    }
+    return {f"strokes-{name}": Entry(make, MNIST) for name, make in made.items()}
+
+
 ZOO: dict[str, Entry] = {
     f"{paper}/{name}": entry
     for paper, entries in (
@@ -220,6 +245,7 @@ ZOO: dict[str, Entry] = {
         ("choi2019", choi()),
         ("zhao2020", zhao()),
         ("yang2021", yang()),
+        ("demo", demo()),
     )
     for name, entry in entries.items()
 }
