@@ -140,7 +140,7 @@ def tsai() -> dict[str, Entry]:
 
 
 def choi() -> dict[str, Entry]:
-    """Choi 2019: Tables 1 and 2."""
+    """Choi 2019: Tables 1 and 2, with the CapsuleNet they compare with."""
     entries = {
         "mnist": Entry(ARCapsNet, MNIST, paper="5.31M"),
         "affnist": Entry(partial(ARCapsNet, d=16), WIDE),
@@ -152,6 +152,9 @@ def choi() -> dict[str, Entry]:
         for n_layers, size in enumerate(sizes):
             make = partial(ARCapsNet, n_layers=n_layers, d=d)
             entries[f"cifar10-{n_layers}-{d}"] = Entry(make, CIFAR, paper=size)
+    compared = partial(CapsNet, routing=DynamicRouting)
+    entries["mnist-dynamic"] = Entry(compared, MNIST, paper="8.21M")
+    entries["cifar10-dynamic"] = Entry(compared, CIFAR, paper="11.74M")
     return entries
 
 

@@ -1,16 +1,33 @@
 """Every published row as a recipe: what to train, how, and the number its paper prints."""
 
 import difflib
+from collections.abc import Callable
 
 from torchcaps.recipes.base import Measure, Published, Recipe, Setting
+from torchcaps.recipes.choi import choi
 from torchcaps.recipes.demo import demo
+from torchcaps.recipes.hinton import hinton
+from torchcaps.recipes.modern import modern
 from torchcaps.recipes.sabour import sabour
+from torchcaps.recipes.tsai import tsai
+from torchcaps.recipes.yang import yang
+from torchcaps.recipes.zhao import zhao
 
-__all__ = ["RECIPES", "Measure", "Published", "Recipe", "Setting", "get"]
+__all__ = ["PAPERS", "RECIPES", "Measure", "Published", "Recipe", "Setting", "get"]
 
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for recipes in (sabour(), demo()) for recipe in recipes
-}
+PAPERS: tuple[Callable[[], list[Recipe]], ...] = (
+    sabour,
+    hinton,
+    tsai,
+    choi,
+    zhao,
+    yang,
+    modern,
+    demo,
+)
+"""What makes the recipes, in the order they are listed."""
+
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for paper in PAPERS for recipe in paper()}
 """Name -> recipe, as ``paper/dataset-variant``."""
 
 
