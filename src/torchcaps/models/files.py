@@ -30,7 +30,8 @@ def save(network: Network, path: str | Path) -> None:
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that is")
-    metadata = {KEY: json.dumps(architecture(network)), "format": "pt"}
+    # one entry only: the format stores several in an order that differs from run to run
+    metadata = {KEY: json.dumps(architecture(network))}
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
     write_bytes(path, to_bytes(tensors, metadata))
 

@@ -82,6 +82,7 @@ class Recipe:
         channels_last: memory format of images and convolutions on a GPU.
         compile: compile the network.
         limit: train on the first so many images; 0 for all.
+        test_limit: score the first so many validation and test images; 0 for all.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Recipe:
     channels_last: bool = True
     compile: bool = False
     limit: int = 0
+    test_limit: int = 0
     changed: dict[str, Setting] = field(default_factory=dict, compare=False)
     """What :meth:`override` changed: a run with any of these is not the published row."""
 
@@ -180,6 +182,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "coefficient_every": (1, 1_000_000),
     "ensemble": (1, 1000),
     "limit": (0, 1_000_000_000),
+    "test_limit": (0, 1_000_000_000),
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "measure": ("top1", "top2", "threshold"),
@@ -205,6 +208,7 @@ SETTABLE: dict[str, type] = {
     "channels_last": bool,
     "compile": bool,
     "limit": int,
+    "test_limit": int,
 }
 """What ``--set`` may change, and its type."""
 
