@@ -70,7 +70,9 @@ class RunFolder:
         self._take()
         if resume is False:
             self._set_aside()
-        before = self.description()
+        # a run that reached nothing, such as one with a wrong data folder, is no run to protect
+        reached = checkpoints(self.checkpoints) or self.result() is not None
+        before = self.description() if reached else None
         if before is not None:
             for key, value in asked.items():
                 if before.get(key) != value:
@@ -78,7 +80,7 @@ class RunFolder:
                         f"{self.path} holds a run with {_differs(key, before.get(key), value)}: "
                         "choose another folder with --out, or start anew with --fresh"
                     )
-        if resume and not checkpoints(self.checkpoints) and self.result() is None:
+        if resume and not reached:
             raise UseError(f"{self.path} has no checkpoint to resume: leave --resume out")
         if before is None:
             self.write("run.json", asked)
