@@ -100,7 +100,8 @@ def load_sources(
         )
     train, validation, test = (None if found is None else found.to(device) for found in sets)
     assert train is not None
-    sample = Batches(train, 1, transforms=test_transforms).batch(torch.zeros(1, dtype=torch.long))
+    first = torch.zeros(1, dtype=torch.long, device=device)
+    sample = Batches(train, 1, transforms=test_transforms).batch(first)
     channels, height, width = sample.images.shape[1:]
     return Sources(
         _first(train, recipe.limit),
