@@ -47,6 +47,7 @@ def modern() -> list[Recipe]:
             "weight_decay": 0.01,
             "decay_all": False,
             "schedule": one_cycle,
+            "warmup": 0.0,
             "batch_size": 512,
             "average": 0.999,
             "hold_out": False,

@@ -39,7 +39,7 @@ class Row:
         commit: of the code.
         gpu: name of the GPU, or of the processor where there was none.
         torch: its version.
-        date: on which the run ended, as 2026-01-31.
+        date: when the run ended.
         weights_sha256: of the saved weights.
         command: what was typed.
     """
