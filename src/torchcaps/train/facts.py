@@ -22,17 +22,18 @@ __all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row"
 def commit() -> tuple[str, bool]:
     """The commit of this source tree, and whether files differ from it.
 
-    Without git, a file ``COMMIT`` at the root of the tree may name it.
+    A file ``COMMIT`` at the root of the tree names it where a copy travels without its history.
     """
     root = Path(__file__).resolve().parents[3]
+    try:
+        return (root / "COMMIT").read_text().strip()[:40], False
+    except (OSError, UnicodeDecodeError):
+        pass
     try:
         name = _git(root, "rev-parse", "--short=12", "HEAD")
         return name, bool(_git(root, "status", "--porcelain", "--", "src"))
     except (OSError, subprocess.SubprocessError):
-        try:
-            return (root / "COMMIT").read_text().strip()[:40] or "unknown", False
-        except (OSError, UnicodeDecodeError):
-            return "unknown", False
+        return "unknown", False
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -108,4 +108,7 @@ def restore_optimiser(
         device = parameter.device
         if entry == "step" and not optimiser.defaults.get("capturable"):
             device = device if optimiser.defaults.get("fused") else torch.device("cpu")
-        optimiser.state[parameter][entry] = value.to(device, copy=True)
+        kept = value.to(device, copy=True)
+        if kept.shape == parameter.shape:  # fused steps want the memory format of the parameter
+            kept = torch.empty_like(parameter, dtype=kept.dtype).copy_(kept)
+        optimiser.state[parameter][entry] = kept

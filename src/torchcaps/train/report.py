@@ -4,6 +4,8 @@ import sys
 import time
 from typing import Any, NamedTuple, TextIO
 
+import torch
+
 __all__ = ["Bar", "Lines", "Now", "Reporter", "reporter_for"]
 
 
@@ -143,6 +145,17 @@ class Rate:
         self.images = 0
         self.seconds = 0.0
         self.since: float | None = None
+        self.warm = False
+
+    def count(self, images: int, device: torch.device) -> None:
+        """A step is done; the first of a process, which compiles and records, does not count."""
+        if self.warm:
+            self.images += images
+            return
+        self.warm = True
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        self.since = time.perf_counter()
 
     def go(self) -> None:
         """Start the clock."""

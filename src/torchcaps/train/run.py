@@ -174,7 +174,7 @@ class Run:
                     raise self._not_finite() from None
                 self._average()
                 self.progress.step += 1
-                self.rate.images += self.batch_size
+                self.rate.count(self.batch_size, self.process.device)
                 done += 1
                 self._between(epoch)
                 if done == self.steps_per_epoch:

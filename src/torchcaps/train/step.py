@@ -75,10 +75,12 @@ class Step:
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         self.votes: dict[str, Votes | Tensor] = {}
         self.decodes = bool(self.recipe.reconstruction_weight)
-        # fused optimisers skip a step on the device; the others wait for the host to look
-        self.skips = device.type == "cuda" and bool(self.optimiser.defaults.get("fused"))
+        # a bad step is left out on the device where it can be; else the host looks at every step
+        self.fused = bool(self.optimiser.defaults.get("fused"))
+        capturable = bool(self.optimiser.defaults.get("capturable"))
+        self.skips = device.type == "cuda" and (self.fused or capturable)
         for optimiser in (self.optimiser, self.ascent):
-            if self.skips and optimiser is not None:
+            if self.skips and optimiser is not None and optimiser.defaults.get("fused"):
                 cast(Any, optimiser).found_inf = self.stops
         self.count = 0
         self.format = torch.contiguous_format
@@ -117,6 +119,8 @@ class Step:
             first = (self.stops == 0) & ~finite
             self.bad_step.copy_(torch.where(first, self.taken, self.bad_step))
             self.stops.copy_(torch.maximum(self.stops, (~finite).float()))
+            if not self.fused:
+                self._still(gradients)
         elif not finite:
             self.bad_step.copy_(self.taken)
             raise NonFiniteError
@@ -127,6 +131,13 @@ class Step:
         if climbs and self.ascent is not None:
             self.ascent.step()
         self._count(output.scores.detach(), batch, loss.detach())
+
+    def _still(self, gradients: list[Tensor]) -> None:
+        """Make the step of an optimiser that cannot skip one change no weight, once one is bad."""
+        for gradient in gradients:
+            gradient.copy_(torch.where(self.stops > 0, 0, gradient))
+        for group in self.optimiser.param_groups:
+            group["lr"].mul_(1 - self.stops)
 
     def _climb(self, batch: Batch) -> None:
         """Gradients of the coefficients, of the objective and not of the loss.
