@@ -1,0 +1,55 @@
+"""The rows of the scorecard and the scripts that try them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+
+Trials = Callable[[int, int], Iterator[str]]
+"""Trials ``first`` to ``first + count``: each gives "" or says what went wrong."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim, how often it is tried, and where the trials are: ``module:function``."""
+
+    claim: str
+    pr: int
+    release: int
+    where: str
+
+    def trials(self) -> Trials:
+        module, _, function = self.where.partition(":")
+        found: Trials = getattr(import_module(f"reliability.{module}"), function)
+        return found
+
+
+ROWS = {
+    "kill-save": Row(
+        "`kill -9` at any moment of a save: no checkpoint lost, no wrong value, at most one "
+        "save's progress gone",
+        200,
+        2_000,
+        "kills:trials",
+    ),
+    "damage": Row(
+        "flipped bits, truncation, zeroing, wrong model in a checkpoint: all found, the one "
+        "before is used, the damaged one is left alone",
+        200,
+        1_000,
+        "damage:trials",
+    ),
+    "disk-full": Row(
+        "disk full in checkpoint, log, figure, download, result, weights: the old one is good, "
+        "the message names path, needed and free bytes",
+        12,
+        80,
+        "disks:trials",
+    ),
+    "tensors": Row(
+        "wrong tensors per routing (empty, one capsule, not contiguous, wrong type, device and "
+        "shape, NaN, 1e30): a result or a clear message",
+        324,
+        324,
+        "tensors:trials",
+    ),
+}
