@@ -49,10 +49,11 @@ def main() -> int:
 
 def tried(name: str, count: int) -> int:
     """Try a row from its first trial and print what was seen; the number of failures."""
-    failures = [failure for failure in ROWS[name].trials()(0, count) if failure]
+    seen = list(ROWS[name].trials()(0, count))
+    failures = [failure for failure in seen if failure]
     for failure in failures[:5]:
         say(f"{name}: {failure}")
-    say(f"{name}: {count} seen, {len(failures)} failures")
+    say(f"{name}: {len(seen)} seen, {len(failures)} failures")
     return len(failures)
 
 

@@ -52,4 +52,30 @@ ROWS = {
         324,
         "tensors:trials",
     ),
+    "downloads": Row(
+        "network cut, wrong hash, 404, a web page in place of the file, stalled server, 8 askers "
+        "at once",
+        20,
+        100,
+        "downloads:trials",
+    ),
+    "mutations": Row(
+        "mutated files, for every reader and loader as many: a valid result or one of our errors; "
+        "no crash, no hang, no huge allocation",
+        200_000,
+        10_000_000,
+        "suites:mutations",
+    ),
+    "networks": Row(
+        "mutated files of saved networks: read whole or refused in a sentence",
+        300,
+        10_000,
+        "suites:networks",
+    ),
+    "hostile": Row(
+        "hostile archives, pickles and checkpoints: nothing executed, nothing written outside",
+        198,
+        198,
+        "suites:hostile",
+    ),
 }
