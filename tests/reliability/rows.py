@@ -78,4 +78,30 @@ ROWS = {
         198,
         "suites:hostile",
     ),
+    "kill-command": Row(
+        "`kill -9` of the command as a user starts it: no checkpoint lost, and when it is let go "
+        "to its end the same bits as the unbroken run",
+        2,
+        100,
+        "runs:commands",
+    ),
+    "kill-resume": Row(
+        "kill and resume, one to three times a run: weights, optimiser and metrics bit-equal to "
+        "the unbroken run (CPU), 20 runs for each of six routings",
+        3,
+        120,
+        "runs:resumes",
+    ),
+    "signals": Row(
+        "Ctrl-C and SIGTERM: saves and exits within 30 s with 130 or 143",
+        12,
+        60,
+        "runs:signals",
+    ),
+    "same-seed": Row(
+        "same seed, same bits over 100 steps, every routing (CPU); another seed, other bits",
+        6,
+        12,
+        "runs:seeds",
+    ),
 }

@@ -252,9 +252,7 @@ def signals(first: int, count: int) -> Iterator[str]:
                 yield f"signal {number}, {routing}, {wanted.name}: {error}"
 
 
-def interrupted(
-    started: Started, folder: Path, wanted: signal.Signals, rng: random.Random
-) -> None:
+def interrupted(started: Started, folder: Path, wanted: signal.Signals, rng: random.Random) -> None:
     """Assert that a run saves and leaves when it is asked to."""
     end = time.monotonic() + PATIENCE
     while not (folder / "run" / "run.json").exists() and time.monotonic() < end:
