@@ -104,4 +104,11 @@ ROWS = {
         12,
         "runs:seeds",
     ),
+    "not-finite": Row(
+        "NaN or Inf in input, logits, loss, gradient: stops before the optimiser step, names step "
+        "and place, keeps the last good checkpoint, and goes on bit-equal once the cause is gone",
+        18,
+        72,
+        "poison:trials",
+    ),
 }
