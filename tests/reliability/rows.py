@@ -111,4 +111,11 @@ ROWS = {
         72,
         "poison:trials",
     ),
+    "rank-dies": Row(
+        "one of two processes under torchrun is killed: the other ends within 60 s, torchrun "
+        "starts them again, the run goes on and ends with the same bits",
+        1,
+        20,
+        "ranks:trials",
+    ),
 }
