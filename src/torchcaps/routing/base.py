@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from torchcaps.capsules import Routed, Votes
+from torchcaps.capsules import Routed, Votes, check_alike
 
 __all__ = ["Implementation", "Routing", "RoutingFactory"]
 
@@ -88,7 +88,12 @@ class Routing(nn.Module, ABC):
                 f"{type(self).__name__} was built for {self.n_parents} parents with poses of "
                 f"{self.d_parent}, and the votes {list(votes.shape)} are for {j} with poses of {e}"
             )
-        return votes.dense() if isinstance(votes, Votes) else votes
+        if isinstance(votes, Votes):
+            return votes.dense()
+        learned = next(self.parameters(), None)
+        if learned is not None and votes.is_floating_point():
+            check_alike("votes", votes, "what the routing learned", learned)
+        return votes
 
     def refuse(self, parents: Tensor | None) -> None:
         """Say that this routing does not start from the parents of a previous iteration."""

@@ -172,10 +172,17 @@ def newest_checkpoint(
     return None
 
 
-def prune(folder: Path, *, keep: int = 2, best: int | None = None) -> None:
+def prune(
+    folder: Path,
+    *,
+    keep: int = 2,
+    best: int | None = None,
+    model: Mapping[str, Tensor] | None = None,
+) -> None:
     """Remove old checkpoints once the newest ``keep`` have been read back and are good.
 
-    Damaged ones are left alone and do not count; the checkpoint of step ``best`` stays.
+    Damaged ones, and those of a network without the tensors of ``model``, are left alone and do
+    not count; the checkpoint of step ``best`` stays.
     """
     if keep < 1:
         raise ValueError(f"keep must be at least 1, not {keep}")
@@ -183,7 +190,9 @@ def prune(folder: Path, *, keep: int = 2, best: int | None = None) -> None:
     for path in reversed(_folders(folder)):
         try:
             if good < keep:
-                read_verified(path)
+                contents = read_verified(path)[1]
+                if model is not None:
+                    check_shapes(contents[MODEL], model)
                 good += 1
             elif read_manifest(path)[0] != best:
                 _remove(path)

@@ -176,9 +176,10 @@ class Run:
                 self.progress.step += 1
                 self.rate.count(self.batch_size, self.process.device)
                 done += 1
-                self._between(epoch)
+                # the end of an epoch has a save of its own, after the score it must not lose
                 if done == self.steps_per_epoch:
                     break
+                self._between(epoch)
             self.rate.rest()
             self._end_of_epoch(epoch)
 

@@ -114,7 +114,9 @@ class Step:
             self._climb(batch)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
+        # a score of -inf can leave loss and gradient finite
         finite = torch.isfinite(norm) & torch.isfinite(loss.detach())
+        finite = finite & torch.isfinite(output.scores.detach()).all()
         if self.skips:
             first = (self.stops == 0) & ~finite
             self.bad_step.copy_(torch.where(first, self.taken, self.bad_step))
