@@ -19,7 +19,7 @@ def test_the_examples_run_and_give_the_shapes_they_claim(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
@@ -41,13 +41,15 @@ def test_the_demo_table_names_every_routing() -> None:
 
 def test_the_table_of_networks_is_the_one_the_command_prints() -> None:
     printed = CliRunner().invoke(app, ["list", "--networks", "--markdown"]).stdout
-    text = README.read_text()
+    text = (README.parent / "docs/networks.md").read_text()
     shown = re.search(r"<!-- networks -->\n(.*?)<!-- /networks -->", text, flags=re.DOTALL)
     assert shown is not None
     assert shown[1] == printed
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/networks.md"]
+)
 def test_documents_fit_their_width(document: str) -> None:
     lines = (README.parent / document).read_text().splitlines()
-    assert all(len(line) <= 130 for line in lines if not line.startswith(("|", "make")))
+    assert all(len(line) <= 130 for line in lines if not line.startswith("|"))
