@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from torchcaps.cli.shared import one_sentence
+
 __all__ = ["list_recipes"]
 
 
@@ -18,7 +20,8 @@ def list_recipes(
     ] = False,
 ) -> None:
     """Every recipe: paper, data set, parameters, the paper's number and ours."""
-    rows = _networks() if networks else _recipes()
+    with one_sentence():
+        rows = _networks() if networks else _recipes()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -64,8 +67,11 @@ def _recipes() -> list[dict[str, Any]]:
 
     from torchcaps.models.zoo import count_parameters
     from torchcaps.recipes import RECIPES
+    from torchcaps.results import ACCURACY, read_rows, summarise
 
     count = cache(count_parameters)
+    recorded = summarise(read_rows(ACCURACY)) if ACCURACY.exists() else []
+    ours = {summary.recipe: summary.mean for summary in recorded}
     return [
         {
             "recipe": name,
@@ -76,7 +82,7 @@ def _recipes() -> list[dict[str, Any]]:
             "spread": recipe.published.spread,
             "where": recipe.published.where,
             "what": recipe.published.what,
-            "ours": None,
+            "ours": ours.get(name),
             "measure": recipe.measure,
             "notes": recipe.notes,
             "settings": recipe.settings(),

@@ -13,8 +13,6 @@ from torchcaps.cli.shared import one_sentence
 
 __all__ = ["environment", "evaluate", "results", "train"]
 
-RESULTS = Path("results/accuracy.csv")
-
 DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
@@ -45,7 +43,7 @@ def train(
     ] = None,
     record: Annotated[
         Path, typer.Option("--results", help="The CSV a finished run adds its row to.")
-    ] = RESULTS,
+    ] = Path("results/accuracy.csv"),
     save_every: Annotated[
         float, typer.Option(min=0, help="Minutes between checkpoints within an epoch.")
     ] = 5.0,
@@ -145,7 +143,9 @@ def evaluate(
 
 
 def results(
-    record: Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")] = RESULTS,
+    record: Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")] = Path(
+        "results/accuracy.csv"
+    ),
     write: Annotated[
         bool, typer.Option("--write", help="Write the tables into README.md too.")
     ] = False,
