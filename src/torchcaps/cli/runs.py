@@ -59,12 +59,13 @@ def train(
     """Train a recipe: progress bar, checkpoints, resume, a row of results at the end."""
     from torchcaps.recipes import get
     from torchcaps.train import train as run
+    from torchcaps.train.folder import default_folder
     from torchcaps.train.report import reporter_for
 
     with one_sentence(wrong_use=True):
         chosen = get(recipe).parse(settings or [])
     leads = int(os.environ.get("RANK", "0")) == 0
-    rows = []
+    rows, folders = [], []
     for number in range(seed, seed + seeds):
         folder = out / f"seed{number}" if out is not None and seeds > 1 else out
         with one_sentence():
@@ -85,6 +86,7 @@ def train(
                 command=_command(),
             )
         rows.append(row)
+        folders.append(folder or default_folder(recipe, number))
     if not leads:
         return
     if as_json:
@@ -96,6 +98,12 @@ def train(
     if len(scores) > 1:
         spread = statistics.stdev(scores)
         typer.echo(f"mean {statistics.mean(scores):.2f} % +- {spread:.2f}, {len(scores)} seeds")
+    if chosen.ensemble > 1 and seeds > 1:
+        from torchcaps.train.scoring import evaluate_files
+
+        with one_sentence():
+            summed = evaluate_files(folders, data_dir=data_dir, own_data=data, device=device)
+        typer.echo(f"ensemble of {seeds}: {summed['ensemble']['percent']:.2f} %")
 
 
 def _command() -> str:

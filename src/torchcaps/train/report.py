@@ -95,13 +95,12 @@ class Bar(Reporter):
 
         self.progress = Progress(
             TextColumn(title),
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            TextColumn("{task.fields[epoch]}/{task.fields[epochs]}"),
             BarColumn(bar_width=None),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("loss {task.fields[loss]:.4f}"),
-            TextColumn("train {task.fields[accuracy]:.2f} %"),
+            TextColumn("loss {task.fields[loss]:.3f}"),
+            TextColumn("train {task.fields[accuracy]:.1f} %"),
             TextColumn("val {task.fields[held_out]}"),
-            TextColumn("{task.fields[images_per_s]:,.0f} img/s"),
+            TextColumn("{task.fields[images_per_s]:,.0f}/s"),
             TextColumn("{task.fields[peak_mib]:,} MiB"),
             TimeRemainingColumn(),
         )
@@ -120,7 +119,7 @@ class Bar(Reporter):
     def epoch(self, row: dict[str, Any]) -> None:
         """Show the validation score from now on."""
         if row.get("validation") is not None:
-            self.held_out = f"{row['validation']:.2f} %"
+            self.held_out = f"{row['validation']:.1f} %"
 
     def say(self, text: str) -> None:
         """A line above the bar."""
