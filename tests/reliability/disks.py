@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -16,12 +17,27 @@ import torch
 import test_data_download as downloads
 import torchcaps as tc
 from reliability.kills import content
+from reliability.runs import (
+    ROUTINGS,
+    arguments,
+    forked,
+    newest,
+    prints,
+    same,
+    unbroken,
+)
 from torchcaps.data.download import DownloadError
 from torchcaps.data.sheet import save_png
 from torchcaps.storage import WriteError, append_line, read_lines, write_text
-from torchcaps.train.checkpoint import CheckpointError, newest_checkpoint, save_checkpoint
+from torchcaps.train.checkpoint import (
+    CheckpointError,
+    newest_checkpoint,
+    save_checkpoint,
+)
 
 SIZE = 512 << 10
+# a checkpoint of the small networks has about 5.3 MB: one fits, three do not
+FIRST, SECOND = 6_500_000, 15_000_000
 REFUSED = (WriteError, CheckpointError, DownloadError)
 
 
@@ -45,13 +61,15 @@ Fill = Callable[[int], None]
 @contextmanager
 def small_disk() -> Iterator[tuple[Path, Fill]]:
     """A folder on a disk of its own, and how to fill it."""
-    with tempfile.TemporaryDirectory(prefix="torchcaps-disk-") as name:
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", name]
-        if subprocess.run(mount, capture_output=True).returncode:
-            with limited_files() as fill:
-                yield Path(name), fill
-            return
-        filler = Path(name) / "filler"
+    if not can_mount():
+        with (
+            tempfile.TemporaryDirectory(prefix="torchcaps-disk-") as name,
+            limited_files() as limit,
+        ):
+            yield Path(name), limit
+        return
+    with mounted(SIZE) as folder:
+        filler = folder / "filler"
 
         def fill(free: int) -> None:
             filler.unlink(missing_ok=True)
@@ -64,8 +82,27 @@ def small_disk() -> Iterator[tuple[Path, Fill]]:
                 except OSError:
                     file.truncate(max(0, file.tell() - free))
 
+        yield folder, fill
+
+
+@cache
+def can_mount() -> bool:
+    """Whether this process may mount a disk in memory."""
+    try:
+        with mounted(SIZE):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+@contextmanager
+def mounted(size: int) -> Iterator[Path]:
+    """A disk of so many bytes, in memory."""
+    with tempfile.TemporaryDirectory(prefix="torchcaps-disk-") as name:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", name]
+        subprocess.run(mount, capture_output=True, check=True)
         try:
-            yield Path(name), fill
+            yield Path(name)
         finally:
             subprocess.run(["umount", "--lazy", name], capture_output=True, check=True)
 
@@ -204,6 +241,28 @@ def weights(folder: Path, fill: Fill, rng: random.Random) -> None:
     assert names(folder) == ["weights.safetensors"], f"left behind: {names(folder)}"
 
 
+def run(folder: Path, rng: random.Random) -> None:
+    """The disk of a run fills up while it trains; with room again it goes on to the same end."""
+    routing = rng.choice(ROUTINGS)
+    expected = unbroken(routing)
+    size = rng.randrange(FIRST, SECOND)
+    with mounted(size) as disk:
+        started = forked(arguments(routing, disk), folder / "log")
+        code, said = started.wait(), started.said()
+        assert code == 1, f"exit code {code}: {said[-500:]}"
+        assert "Traceback" not in said, said[-800:]
+        last = said.strip().splitlines()[-1]
+        assert str(disk / "run") in last, f"the path is not named: {last}"
+        assert re.search(r"needs \d+ bytes and \d+ are free", last), last
+        assert newest(disk / "run") is not None, "the checkpoints are gone"
+        grow = ["mount", "-o", f"remount,size={8 * size}", str(disk)]
+        subprocess.run(grow, capture_output=True, check=True)
+        started = forked(arguments(routing, disk), folder / "log")
+        code = started.wait()
+        assert code == 0, f"it does not go on: {started.said()[-500:]}"
+        same(prints(disk / "run"), expected.prints)
+
+
 def _never(message: str) -> None:
     raise AssertionError(message)
 
@@ -216,3 +275,17 @@ KINDS: dict[str, Callable[[Path, Fill, random.Random], None]] = {
     "result": result,
     "weights": weights,
 }
+
+
+def runs(first: int, count: int) -> Iterator[str]:
+    """Fill the disk of the command while it trains."""
+    if not can_mount():
+        return
+    for number in range(first, first + count):
+        rng = random.Random(f"run on a disk {number}")
+        with tempfile.TemporaryDirectory(prefix="torchcaps-full-") as name:
+            try:
+                run(Path(name), rng)
+                yield ""
+            except (AssertionError, OSError, ValueError) as error:
+                yield f"run on a disk {number}: {error!r}"

@@ -118,4 +118,18 @@ ROWS = {
         20,
         "ranks:trials",
     ),
+    "options": Row(
+        "command-line and recipe values: unknown keys refused with the nearest name, wrong types "
+        "and ranges refused, exit code 2, right ones taken",
+        500,
+        5_000,
+        "options:trials",
+    ),
+    "disk-full-run": Row(
+        "the disk of the command fills up while it trains: exit code 1 and a sentence with path, "
+        "needed and free bytes; with room again it ends with the same bits as the unbroken run",
+        1,
+        20,
+        "disks:runs",
+    ),
 }

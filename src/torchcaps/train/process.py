@@ -83,7 +83,20 @@ def joined(device: str) -> Iterator[Process]:
     if chosen.type == "cuda":
         chosen = choose_device(f"cuda:{local}")
         torch.cuda.set_device(local)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=PATIENCE)
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    store.set_timeout(PATIENCE)
+    # torchrun keeps its store over a restart, and in it the addresses of those that died
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        "nccl" if chosen.type == "cuda" else "gloo",
+        store=PrefixStore(f"attempt {attempt}", store),
+        rank=rank,
+        world_size=size,
+        timeout=PATIENCE,
+    )
     try:
         yield Process(chosen, dist.get_rank(), dist.get_world_size())
     finally:
