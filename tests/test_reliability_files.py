@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reliability import damage, disks
+from reliability import damage, disks, suites
 from reliability.rows import ROWS
 
 KILLS_OF_A_PLAIN_SAVE = """
@@ -39,10 +39,15 @@ def python(*arguments: str) -> str:
     return done.stdout
 
 
+def rows(*names: str) -> None:
+    """Try rows of the scorecard in a process of their own."""
+    chosen = (part for name in names for part in ("--only", name))
+    said = python("-m", "reliability", "--pr", *chosen)
+    assert said.splitlines() == [f"{name}: {ROWS[name].pr} seen, 0 failures" for name in names]
+
+
 def test_a_kill_at_any_moment_of_a_save_loses_nothing() -> None:
-    count = ROWS["kill-save"].pr
-    said = python("-m", "reliability", "--only", "kill-save", "--count", str(count))
-    assert said == f"kill-save: {count} seen, 0 failures\n"
+    rows("kill-save")
 
 
 def test_the_kills_find_what_a_save_in_place_loses() -> None:
@@ -67,3 +72,11 @@ def test_a_limit_of_the_system_is_told_like_a_full_disk(kind: str, tmp_path: Pat
 
     with disks.limited_files() as fill:
         disks.KINDS[kind](tmp_path, fill, random.Random(0))
+
+
+@pytest.mark.parametrize("name", suites.LOADERS)
+def test_mutated_checkpoint_files_are_read_or_refused(name: str) -> None:
+    read, refused = suites.fuzz(name, 20_000, seed=0)
+    assert read + refused == 20_000
+    assert read > 100
+    assert refused > 1000

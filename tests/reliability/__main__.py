@@ -24,6 +24,7 @@ def main() -> int:
     )
     parser.add_argument("--only", action="append", choices=list(ROWS), help="a row; repeatable")
     parser.add_argument("--count", type=int, help="trials of each row, from the first; no record")
+    parser.add_argument("--pr", action="store_true", help="as often as `make test`; no record")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after these")
     parser.add_argument("--list", action="store_true", help="list the rows and stop")
     parser.add_argument("--record", type=Path, default=record.RECORD, help="the CSV")
@@ -35,8 +36,9 @@ def main() -> int:
             say(f"{name:16}{row.pr:>9,}{row.release:>11,}  {row.claim}")
         return 0
     names = options.only or list(ROWS)
-    if options.count is not None:
-        return int(sum(tried(name, options.count) for name in names) > 0)
+    if options.pr or options.count is not None:
+        counts = [ROWS[name].pr if options.pr else options.count for name in names]
+        return int(sum(map(tried, names, counts)) > 0)
     deadline = time.monotonic() + 60 * options.minutes
     entries = record.read(options.record)
     for number, name in enumerate(names):

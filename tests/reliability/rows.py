@@ -94,7 +94,7 @@ ROWS = {
     ),
     "signals": Row(
         "Ctrl-C and SIGTERM: saves and exits within 30 s with 130 or 143",
-        12,
+        3,
         60,
         "runs:signals",
     ),
