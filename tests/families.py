@@ -1,5 +1,6 @@
 """Small networks of every family, for what must work with all of them."""
 
+from collections.abc import Callable
 from functools import cache, partial
 
 import torch
@@ -17,7 +18,7 @@ narrow = partial(ConvBackbone, out_channels=8)
 small = partial(tc.CapsNet, backbone=narrow, n_types=3)
 coarse = partial(ConvBackbone, out_channels=8, kernel_size=5, stride=2, padding=2)
 
-FAMILIES = {
+FAMILIES: dict[str, Callable[[], tc.Network]] = {
     "dynamic": lambda: small(SHAPE, 10),
     "discriminative": lambda: small(SHAPE, 10, routing=tc.DiscriminativeRouting, weight_std=0.01),
     "em": lambda: tc.EMCapsNet(SHAPE, 10, backbone=coarse, widths=(3, 3, 3), iterations=2),
@@ -51,22 +52,20 @@ ITERATED = ["dynamic", "em", "inverted", "sequential"]
 def family(name: str) -> tc.Network:
     """An untrained network, the same in every test; do not train it."""
     torch.manual_seed(0)
-    network: tc.Network = FAMILIES[name]()
-    return network.eval()
+    return FAMILIES[name]().eval()
 
 
 @cache
 def overlapping(name: str) -> tc.Network:
     """One that takes two objects apart."""
     torch.manual_seed(0)
-    networks = {
+    networks: dict[str, Callable[[], tc.Network]] = {
         "dynamic": lambda: small(PAIR, 10, n_objects=2),
         "pairwise": lambda: tc.ResCapsNet(
             PAIR, 10, blocks=(1, 1, 1), hidden=(), decoder=tc.DeconvolutionDecoder, n_objects=2
         ),
     }
-    network: tc.Network = networks[name]()
-    return network.eval()
+    return networks[name]().eval()
 
 
 def subject(name: str, *, pairs: bool = False) -> Subject:

@@ -62,7 +62,8 @@ def linear_r2(x: Tensor, y: Tensor, *, ridge: float = 1e-3) -> Tensor:
     weight = torch.linalg.solve(gram, train.T @ (y[:half] - mean))
     residual = (y[half:] - mean - held @ weight).square().sum(dim=0)
     total = (y[half:] - y[half:].mean(dim=0)).square().sum(dim=0)
-    return (1 - residual / total.clamp_min(1e-12)).float()
+    r2: Tensor = 1 - residual / total.clamp_min(1e-12)
+    return r2.float()
 
 
 def equivariance(

@@ -131,12 +131,11 @@ def _occluded(images: Tensor, labels: Tensor, level: float) -> Tensor:
     """A black square of this share of the image's side, somewhere."""
     b, _, h, w = images.shape
     top, left = _drawn((b, 2), images, normal=False).unbind(dim=1)
-    rows = torch.arange(h, device=images.device) - (top * (h * (1 - level) + 1)).floor()[:, None]
-    columns = (
-        torch.arange(w, device=images.device) - (left * (w * (1 - level) + 1)).floor()[:, None]
-    )
-    inside_y = (rows >= 0) & (rows < round(h * level))
-    inside_x = (columns >= 0) & (columns < round(w * level))
+    tall, wide = round(h * level), round(w * level)
+    rows = torch.arange(h, device=images.device) - (top * (h - tall + 1)).floor()[:, None]
+    columns = torch.arange(w, device=images.device) - (left * (w - wide + 1)).floor()[:, None]
+    inside_y = (rows >= 0) & (rows < tall)
+    inside_x = (columns >= 0) & (columns < wide)
     return images.masked_fill((inside_y[:, :, None] & inside_x[:, None, :])[:, None], 0)
 
 

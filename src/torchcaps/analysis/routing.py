@@ -85,7 +85,8 @@ def coupling_entropy(couplings: Tensor, *, competes_over: str = "parents") -> Te
     axis = -2 if competes_over == "children" else -1
     shares = couplings.clamp_min(0)
     shares = shares / shares.sum(dim=axis, keepdim=True).clamp_min(1e-30)
-    return torch.special.entr(shares).sum(dim=axis)
+    entropy: Tensor = torch.special.entr(shares).sum(dim=axis)
+    return entropy
 
 
 def routing_entropy(

@@ -124,9 +124,8 @@ def open_subject(
     source = load(name, split, root=data_dir).to(device)
     if isinstance(source, ImageSet) and shape is not None:
         source = source.resize(*shape)
-    channels, height, width = (
-        Batches(source, 1).batch(torch.zeros(1, dtype=torch.long)).images.shape[1:]
-    )
+    first = torch.zeros(1, dtype=torch.long, device=device)
+    channels, height, width = Batches(source, 1).batch(first).images.shape[1:]
     steps = usual if transforms is None else tuple(transforms)
     if transforms is None and dataset is not None:
         steps = fitting((channels, height, width), network.image_shape)
