@@ -16,6 +16,7 @@ from torchcaps.analysis.alignment import (
     random_alignment,
 )
 from torchcaps.analysis.equivariance import Equivariance, equivariance, pixel_equivariance
+from torchcaps.analysis.outputs import features
 from torchcaps.analysis.parse import Node, ParseTree, RoutingMap, parse_tree, routing_map
 from torchcaps.analysis.perturbation import (
     DimensionEffects,
@@ -47,7 +48,7 @@ from torchcaps.analysis.runs import (
 )
 from torchcaps.analysis.segmentation import Segmentation, iou, segment
 from torchcaps.analysis.subjects import Prepared, Subject, open_subject
-from torchcaps.analysis.trace import LayerTrace, features, trace
+from torchcaps.analysis.trace import LayerTrace, trace
 
 __all__ = [
     "CORRUPTIONS",

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchcaps.analysis.outputs import in_parts
 from torchcaps.analysis.robustness import correct
-from torchcaps.analysis.trace import in_parts
 from torchcaps.models import Network
 
 __all__ = ["AdversarialCurve", "adversarial", "fgsm", "pgd"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.analysis.trace import features
+from torchcaps.analysis.outputs import features
 from torchcaps.data.augment import linear_map, warp
 from torchcaps.models import Network
 

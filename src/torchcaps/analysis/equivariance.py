@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.analysis.trace import features
+from torchcaps.analysis.outputs import features
 from torchcaps.data import POSE, Batches, Strokes, render
 from torchcaps.models import Network
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchcaps.analysis.trace import LayerTrace, evaluating, trace
+from torchcaps.analysis.outputs import evaluating
+from torchcaps.analysis.trace import LayerTrace, trace
 from torchcaps.models import Network
 
 __all__ = ["Node", "ParseTree", "RoutingMap", "parse_tree", "routing_map"]

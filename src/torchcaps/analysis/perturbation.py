@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchcaps.analysis.outputs import evaluating
 from torchcaps.analysis.reconstruction import class_poses, decoder_of
-from torchcaps.analysis.trace import CapsuleLayer, evaluating
+from torchcaps.analysis.trace import CapsuleLayer
 from torchcaps.data import POSE
 from torchcaps.layers import Decoder
 from torchcaps.models import Network

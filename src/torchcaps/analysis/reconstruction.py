@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.analysis.trace import evaluating, in_parts
+from torchcaps.analysis.outputs import evaluating, in_parts
 from torchcaps.layers import Decoder
 from torchcaps.models import Network
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.analysis.trace import in_parts
+from torchcaps.analysis.outputs import in_parts
 from torchcaps.data.augment import linear_map, warp
 from torchcaps.models import Network, predict
 

@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from torchcaps.analysis.outputs import evaluating
 from torchcaps.analysis.reconstruction import class_poses, decoder_of
-from torchcaps.analysis.trace import evaluating
 from torchcaps.models import Network
 
 __all__ = ["Segmentation", "iou", "segment"]
