@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -118,22 +119,26 @@ def draw_parse_tree(
     figure, (left, right) = blank(9.5, 1.8 + 0.9 * len(tree.layers), columns=2)
     kept = _most_relevant(tree, most)
     places = _places(tree, kept)
-    for index, (x, y) in places.items():
+    edges, widths = [], []
+    for index, place in places.items():
         node = tree.nodes[index]
         if node.parent in places:
-            above = places[node.parent]
-            width = 0.4 + 5 * node.share**0.5 if node.share < 1 else 3
-            left.plot([above[0], x], [above[1], y], color=PALETTE[0], lw=width, alpha=0.45)
-    for index, (x, y) in places.items():
-        node = tree.nodes[index]
-        left.scatter([x], [y], s=20 + 500 * node.relevance, color=_colour(node), zorder=3)
+            edges.append([places[node.parent], place])
+            widths.append(0.4 + 5 * node.share**0.5)
+    left.add_collection(LineCollection(edges, linewidths=widths, colors=PALETTE[0], alpha=0.45))
+    xs, ys = zip(*places.values(), strict=True)
+    shown = [tree.nodes[index] for index in places]
+    areas = [20 + 500 * node.relevance for node in shown]
+    left.scatter(xs, ys, s=areas, c=[_colour(node) for node in shown], zorder=3)
+    for node, place in zip(shown, places.values(), strict=True):
         if node.level == 0:
-            name = class_name(node.kind, classes)
-            left.annotate(f"class {name}", (x, y), xytext=(8, 4), textcoords="offset points")
+            name = f"class {class_name(node.kind, classes)}"
+            left.annotate(name, place, xytext=(8, 4), textcoords="offset points")
         elif len(places) <= 40:
+            name = f"{node.kind}@{node.position[0]},{node.position[1]}"
             left.annotate(
-                f"{node.kind}@{node.position[0]},{node.position[1]}",
-                (x, y),
+                name,
+                place,
                 fontsize=TEXT - 4,
                 ha="center",
                 xytext=(0, -12),
@@ -145,16 +150,16 @@ def draw_parse_tree(
     name_axes(left, "capsules, type@row,column; area = relevance, line = share", "layer")
     h, w = image.shape[-2:]
     right.imshow(tiled(image[None], gap=0), extent=(-0.5, w - 0.5, h - 0.5, -0.5))
-    for node in tree.nodes:
-        if node.pixel is not None:
-            right.scatter(
-                [node.pixel[1]],
-                [node.pixel[0]],
-                s=30 + 1500 * node.relevance,
-                facecolors="none",
-                edgecolors=PALETTE[1],
-                linewidths=1.5,
-            )
+    leaves = [node for node in tree.nodes if node.pixel is not None]
+    rows, columns = zip(*(node.pixel for node in leaves if node.pixel), strict=True)
+    right.scatter(
+        columns,
+        rows,
+        s=[30 + 1500 * node.relevance for node in leaves],
+        facecolors="none",
+        edgecolors=PALETTE[1],
+        linewidths=1.5,
+    )
     name_axes(right, "column (pixels)", "row (pixels)", "primary capsules at the tree's leaves")
     return figure
 

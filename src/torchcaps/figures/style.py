@@ -144,7 +144,10 @@ def heat(
         strong = abs(number) > 0.6 * bounds[1] if signed else number < 0.5 * bounds[1]
         colour = "white" if strong else "black"
         text = "-" if np.isnan(number) else f"{number:.2f}"
-        axis.text(column, row, text, ha="center", va="center", fontsize=TEXT - 3, color=colour)
+        written = axis.text(
+            column, row, text, ha="center", va="center", fontsize=TEXT - 3, color=colour
+        )
+        written.set_in_layout(False)
     name_axes(axis, x, y)
     bar = figure.colorbar(shown, ax=axis, shrink=0.8)
     bar.set_label(what, fontsize=TEXT)
@@ -201,6 +204,8 @@ def show_tiles(
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     """Write ``stem.png``, of the figure's size times 120 pixels an inch, and ``stem.svg``."""
     png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not for each file
     figure.savefig(png, dpi=DPI, metadata={"Software": "torchcaps"})
     with matplotlib.rc_context({"svg.hashsalt": "torchcaps", "svg.fonttype": "none"}):
         figure.savefig(svg, dpi=DPI, metadata={"Date": None})
