@@ -18,9 +18,8 @@ class Centre(tc.Network):
 
     def __init__(self, *, signed: bool = True) -> None:
         super().__init__((1, 28, 28), 10)
-        self.turn = torch.nn.Parameter(
-            torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
-        )
+        generator = torch.Generator().manual_seed(1)
+        self.turn = torch.nn.Parameter(torch.randn(2, 6, generator=generator))
         self.signed = signed
 
     def forward(
@@ -99,12 +98,8 @@ def test_capsules_that_forget_the_side_move_the_same_way() -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_network_has_alignment_ratios(name: str) -> None:
     batch = subject(name).batch(6)
-    found = analysis.alignment(
-        family(name),
-        batch.images,
-        batch.labels,
-        amounts={"rotation": (9, 18), "x": (1, 2), "y": (1, 2)},
-    )
+    amounts = {"rotation": (9.0, 18.0), "x": (1.0, 2.0), "y": (1.0, 2.0)}
+    found = analysis.alignment(family(name), batch.images, batch.labels, amounts=amounts)
     assert bool(((found.mean > 0) & (found.mean <= 1 + 1e-6)).all())
     assert found.random[0] == pytest.approx(
         analysis.random_alignment(found.dimension, vectors=2)[0]

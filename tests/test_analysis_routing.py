@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from itertools import pairwise
 
 import pytest
 import torch
@@ -78,7 +79,7 @@ def test_the_trace_has_the_couplings_the_network_returns(name: str) -> None:
         assert layer.strength.shape[:2] == layer.couplings[-1].shape[:2]
         assert layer.child.shape == layer.strength.shape[1:3]
         assert float(layer.strength.min()) >= 0
-    for below, above in zip(layers, layers[1:], strict=False):
+    for below, above in pairwise(layers):
         assert below.above == above.below or math.prod(below.above) == math.prod(above.below)
 
 
@@ -102,9 +103,8 @@ def test_looking_leaves_no_trace(name: str) -> None:
 def test_each_iteration_is_the_network_built_with_so_many(name: str) -> None:
     network, images = family(name), subject(name).batch(2).images
     first = analysis.trace(network, images, iterations=3)[0]
-    built = [
-        r.iterations for r in network.modules() if isinstance(r, tc.DynamicRouting | tc.EMRouting)
-    ]
+    kinds = tc.DynamicRouting | tc.EMRouting
+    built = [module.iterations for module in network.modules() if isinstance(module, kinds)]
     try:
         for count in (1, 2, 3):
             network.set_iterations(count)
@@ -151,10 +151,8 @@ def test_dead_and_saturated_capsules_are_counted() -> None:
 def test_use_covers_primary_capsules_and_every_layer(name: str) -> None:
     network, images = family(name), subject(name).batch(4).images
     uses = analysis.capsule_use(network, images)
-    assert [use.layer for use in uses] == [
-        "primary",
-        *(x.name for x in analysis.trace(network, images)),
-    ]
+    layers = [layer.name for layer in analysis.trace(network, images)]
+    assert [use.layer for use in uses] == ["primary", *layers]
     assert all(0 <= use.dead <= 1 and 0 <= use.saturated <= 1 for use in uses)
 
 

@@ -12,7 +12,7 @@ Deviations: capsules are taken as the network returns them; the authors' noteboo
 the last tanh. Images are moved with bilinear interpolation and zeros outside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -109,7 +109,7 @@ def alignment(
     images: Tensor,
     labels: Tensor,
     *,
-    amounts: dict[str, Sequence[float]] | None = None,
+    amounts: Mapping[str, Sequence[float]] | None = None,
 ) -> Alignment:
     """Table 3 and Fig. 4 for the class capsule of each image's label.
 
