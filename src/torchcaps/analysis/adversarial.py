@@ -19,6 +19,7 @@ from torch import Tensor
 from torchcaps.analysis.outputs import in_parts
 from torchcaps.analysis.robustness import correct
 from torchcaps.models import Network
+from torchcaps.recipes import Measure
 
 __all__ = ["AdversarialCurve", "adversarial", "fgsm", "pgd"]
 
@@ -77,6 +78,7 @@ def adversarial(
     *,
     epsilons: Sequence[float] = EPSILONS,
     steps: int = 10,
+    measure: Measure | None = None,
 ) -> AdversarialCurve:
     """Accuracy under both attacks at every epsilon.
 
@@ -86,24 +88,27 @@ def adversarial(
         labels: ``[b]`` or ``[b 2]``.
         epsilons: how far each pixel may move.
         steps: of PGD.
+        measure: when an image counts as right; see :func:`correct`.
     """
     one, many = [], []
     for epsilon in epsilons:
         if epsilon == 0:
-            clean = _accuracy(network, images, labels)
+            clean = _accuracy(network, images, labels, measure)
             one.append(clean)
             many.append(clean)
             continue
-        one.append(_accuracy(network, fgsm(network, images, labels, epsilon=epsilon), labels))
+        attacked = fgsm(network, images, labels, epsilon=epsilon)
+        one.append(_accuracy(network, attacked, labels, measure))
         attacked = pgd(network, images, labels, epsilon=epsilon, steps=steps)
-        many.append(_accuracy(network, attacked, labels))
+        many.append(_accuracy(network, attacked, labels, measure))
     gradient = _gradient(network, images, labels).flatten(1)
     masked = float((gradient == 0).all(dim=1).float().mean())
     return AdversarialCurve(tuple(epsilons), tuple(one), tuple(many), masked, steps, len(images))
 
 
-def _accuracy(network: Network, images: Tensor, labels: Tensor) -> float:
-    return float(correct(in_parts(network, images).scores, labels).float().mean())
+def _accuracy(network: Network, images: Tensor, labels: Tensor, measure: Measure | None) -> float:
+    scores = in_parts(network, images).scores
+    return float(correct(scores, labels, measure=measure).float().mean())
 
 
 def _gradient(network: Network, images: Tensor, labels: Tensor, *, part: int = 250) -> Tensor:

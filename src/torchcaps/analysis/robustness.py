@@ -13,6 +13,7 @@ from torch import Tensor
 from torchcaps.analysis.outputs import in_parts
 from torchcaps.data.augment import linear_map, warp
 from torchcaps.models import Network, predict
+from torchcaps.recipes import Measure
 
 __all__ = ["CORRUPTIONS", "AccuracyCurve", "Corruption", "correct", "robustness"]
 
@@ -43,18 +44,21 @@ class Corruption:
     apply: Callable[[Tensor, Tensor, float], Tensor]
 
 
-def correct(scores: Tensor, labels: Tensor) -> Tensor:
+def correct(scores: Tensor, labels: Tensor, *, measure: Measure | None = None) -> Tensor:
     """Which images are right ``[b]``: the best class, or all classes of several objects.
 
-    With labels ``[b 2]`` the two best classes must be the two labels; where some second label is
-    -1 (DiverseMultiMNIST) the classes with a positive logit must be those that are there.
+    Without a measure it goes by the labels: with ``[b]`` the best class must be the label, with
+    ``[b 2]`` the two best the two labels, and where some second label is -1 (DiverseMultiMNIST) the
+    classes with a positive logit must be those that are there.
     """
-    if labels.dim() == 1:
+    if labels.dim() == 1 and measure in (None, "top1"):
         return predict(scores) == labels
+    labels = labels.reshape(len(labels), -1)
     classes = torch.arange(scores.shape[1], device=labels.device)
     there = (labels[:, :, None] == classes).any(dim=1).long()
-    several = bool((labels < 0).any())
-    guess = predict(scores, threshold=0.5) if several else predict(scores, top=labels.shape[1])
+    if measure is None:
+        measure = "threshold" if bool((labels < 0).any()) else "top2"
+    guess = predict(scores, threshold=0.5) if measure == "threshold" else predict(scores, top=2)
     return (guess == there).all(dim=1)
 
 
@@ -65,6 +69,7 @@ def robustness(
     corruption: str,
     *,
     levels: Sequence[float] | None = None,
+    measure: Measure | None = None,
 ) -> AccuracyCurve:
     """Accuracy at every level of one corruption.
 
@@ -74,6 +79,7 @@ def robustness(
         labels: ``[b]`` or ``[b 2]``.
         corruption: a name of `CORRUPTIONS`.
         levels: None takes the usual ones.
+        measure: when an image counts as right; see :func:`correct`.
     """
     if corruption not in CORRUPTIONS:
         raise ValueError(f"corruption must be one of {', '.join(CORRUPTIONS)}, not {corruption!r}")
@@ -82,7 +88,7 @@ def robustness(
     right = []
     for level in tried:
         scores = in_parts(network, kind.apply(images, labels, level)).scores
-        right.append(float(correct(scores, labels).float().mean()))
+        right.append(float(correct(scores, labels, measure=measure).float().mean()))
     return AccuracyCurve(corruption, kind.unit, tried, tuple(right), len(images))
 
 

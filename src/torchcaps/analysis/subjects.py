@@ -1,35 +1,35 @@
 """What is looked into: a trained network with the images it is tested on."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from torchcaps.capsules import Output
 from torchcaps.data import (
-    CATALOGUE,
     Batch,
     Batches,
-    CentreCrop,
-    Channels,
     Draws,
     Generated,
     ImageSet,
-    Mono,
     Transform,
     load,
     stream_key,
 )
 from torchcaps.models import Network
 from torchcaps.models import load as load_network
+from torchcaps.recipes import RECIPES, Measure, Recipe, get
+from torchcaps.train.folder import RunFolder
+from torchcaps.train.scoring import find_recipe
+from torchcaps.train.scoring import find_weights as weights_of
+from torchcaps.train.sources import load_sources
 
-__all__ = ["Prepared", "Subject", "open_subject"]
+__all__ = ["Prepared", "Subject", "find_weights", "open_subject"]
 
-WEIGHTS = "weights.safetensors"
+SHIPPED = Path(__file__).parents[1] / "weights"
 
 
 @final
@@ -64,9 +64,8 @@ class Prepared(Network):
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
         """What the network says of the images once they are prepared."""
-        output: Output = self.network(
-            self.prepare(self.checked(images)), targets, couplings=couplings
-        )
+        prepared = self.prepare(self.checked(images))
+        output: Output = self.network(prepared, targets, couplings=couplings)
         return output
 
 
@@ -79,16 +78,18 @@ class Subject:
         network: takes images in 0..1 as ``source`` has them.
         source: test images.
         dataset: the source's name.
+        measure: when an image counts as right; None goes by the labels.
         run: the folder it was trained in, if there is one.
-        facts: what the run's ``result.json`` says, if there is one.
+        result: what that folder's ``result.json`` says, if there is one.
     """
 
     name: str
     network: Network
     source: ImageSet | Generated
     dataset: str = ""
+    measure: Measure | None = None
     run: Path | None = None
-    facts: dict[str, object] | None = None
+    result: dict[str, Any] = field(default_factory=dict)
 
     def batch(self, count: int) -> Batch:
         """The first ``count`` test images of an order that is the same for every network."""
@@ -100,9 +101,7 @@ def open_subject(
     place: str | Path,
     *,
     data_dir: str | Path | None = None,
-    dataset: str | None = None,
-    transforms: Sequence[Transform] | None = None,
-    split: str = "test",
+    recipe: str | None = None,
     device: str | torch.device = "cpu",
 ) -> Subject:
     """Open a run folder, a weight file, or the shipped weights of a recipe's name.
@@ -110,89 +109,68 @@ def open_subject(
     Args:
         place: which.
         data_dir: the data folder; see :func:`torchcaps.data.load`.
-        dataset: test images; None takes those the network was made for.
-        transforms: what they go through; None takes the network's own.
-        split: of the data set.
+        recipe: whose test images and transforms; None takes the run's own.
         device: where to look at them.
     """
     weights = find_weights(place)
     network = load_network(weights, device=device)
-    run = weights.parent if (weights.parent / "run.json").is_file() else None
-    recipe = str(_read(weights.parent / "run.json").get("recipe") or network.name)
-    inferred, shape, usual = data_of(recipe, network)
-    name = dataset or inferred
-    source = load(name, split, root=data_dir).to(device)
-    if isinstance(source, ImageSet) and shape is not None:
-        source = source.resize(*shape)
+    is_run = (weights.parent / "run.json").is_file()
+    folder = weights.parent if is_run else weights
+    chosen = get(recipe) if recipe is not None else _recipe_of(place, folder, network)
+    described = (RunFolder(folder).description() if is_run else None) or {}
+    own = None if recipe is not None else described.get("data")
+    source, transforms = _images(chosen, own, data_dir, torch.device(device))
     first = torch.zeros(1, dtype=torch.long, device=device)
     channels, height, width = Batches(source, 1).batch(first).images.shape[1:]
-    steps = usual if transforms is None else tuple(transforms)
-    if transforms is None and dataset is not None:
-        steps = fitting((channels, height, width), network.image_shape)
-    prepared = Prepared(network, steps, (channels, height, width)).eval() if steps else network
-    title = f"{recipe} {weights.parent.name}" if run else weights.stem
-    return Subject(title, prepared, source, name, run, _read(weights.parent / "result.json"))
-
-
-def find_weights(place: str | Path) -> Path:
-    """The weight file of a run folder, of a path, or of a recipe's name."""
-    path = Path(place)
-    if path.is_file():
-        return path
-    if path.is_dir():
-        if (path / WEIGHTS).is_file():
-            return path / WEIGHTS
-        raise FileNotFoundError(f"{path} has no {WEIGHTS}: give the folder of a finished run")
-    shipped = Path(__file__).parents[1] / "weights" / f"{str(place).replace('/', '-')}.safetensors"
-    if shipped.is_file():
-        return shipped
-    raise FileNotFoundError(
-        f"there is no run folder, weight file or shipped weights {str(place)!r}: "
-        "train first, or check the path"
+    seen = Batches(source, 1, transforms=transforms).batch(first).images.shape[1:]
+    if seen != network.image_shape or len(source.classes) != network.n_classes:
+        raise ValueError(
+            f"{place} takes images {network.image_shape} of {network.n_classes} classes and the "
+            f"data have {tuple(seen)} of {len(source.classes)}: name another recipe"
+        )
+    prepared = Prepared(network, transforms, (channels, height, width)) if transforms else network
+    return Subject(
+        name=f"{chosen.name} {weights.parent.name}" if is_run else weights.stem,
+        network=prepared.eval(),
+        source=source,
+        dataset=own or chosen.test_dataset or chosen.dataset,
+        measure=chosen.measure,
+        run=folder if is_run else None,
+        result=(RunFolder(folder).result() if is_run else None) or {},
     )
 
 
-def data_of(
-    recipe: str, network: Network
-) -> tuple[str, tuple[int, int] | None, tuple[Transform, ...]]:
-    """Data set, size to resize it to (or None) and test transforms, inferred from a name.
-
-    Names are ``paper/dataset-variant``. Sizes and channels are fitted to the network.
-    """
-    plain = recipe.rpartition("/")[2].replace("-", "").replace("_", "")
-    known = [name for name in CATALOGUE if plain.startswith(name.replace("_", ""))]
-    if not known:
-        raise ValueError(
-            f"{recipe!r} does not say which data set it is for: name one of {', '.join(CATALOGUE)}"
-        )
-    entry = CATALOGUE[max(known, key=len)]
-    channels, height, width = entry.shape
-    size = None
-    wanted = network.image_shape
-    if height > 1.5 * wanted[1]:
-        size = (round(1.5 * wanted[1]), round(1.5 * wanted[2]))
-        height, width = size
-    return entry.name, size, fitting((channels, height, width), wanted)
+def find_weights(place: str | Path) -> Path:
+    """The weight file of a run folder, a path, or a recipe's name (shipped, or trained here)."""
+    path, name = Path(place), str(place)
+    if path.exists() or name not in RECIPES:
+        return weights_of(path)
+    here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
+    for candidate in (SHIPPED / f"{name.replace('/', '-')}.safetensors", *here):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(
+        f"{name} has no shipped weights and was not trained here: torchcaps train {name}"
+    )
 
 
-def fitting(have: tuple[int, ...], want: tuple[int, ...]) -> tuple[Transform, ...]:
-    """Transforms that give images of one shape another number of channels, and cut the middle."""
-    steps: list[Transform] = []
-    if have[0] == 1 and want[0] > 1:
-        steps.append(Channels(want[0]))
-    elif have[0] > want[0] == 1:
-        steps.append(Mono())
-    if have[1] > want[1]:
-        steps.append(CentreCrop(want[1]))
-    return tuple(steps)
+def _recipe_of(place: str | Path, folder: Path, network: Network) -> Recipe:
+    if str(place) in RECIPES:
+        return get(str(place))
+    return find_recipe(folder, network)
 
 
-def _read(path: Path) -> dict[str, object]:
-    """A JSON object, or nothing where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        read = json.loads(path.read_text())
-    except ValueError:
-        raise ValueError(f"{path} is not JSON: the run did not write it to its end") from None
-    return read if isinstance(read, dict) else {}
+def _images(
+    recipe: Recipe, own: str | None, data_dir: str | Path | None, device: torch.device
+) -> tuple[ImageSet | Generated, tuple[Transform, ...]]:
+    """Test images of a recipe, or of the user's folder a run was trained on."""
+    if own is not None:
+        sources = load_sources(recipe, root=None, own=Path(own), device=device)
+        found = sources.validation if sources.test is None else sources.test
+        if not isinstance(found, ImageSet | Generated):
+            raise ValueError(f"{own} has neither test nor validation images to look at")
+        return found, sources.test_transforms
+    source = load(recipe.test_dataset or recipe.dataset, "test", root=data_dir)
+    if recipe.resize and isinstance(source, ImageSet):
+        source = source.resize(recipe.resize, recipe.resize)
+    return source.to(device), recipe.test_transforms

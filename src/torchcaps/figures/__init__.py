@@ -16,7 +16,7 @@ from torchcaps.figures.curves import (
     draw_robustness,
     draw_training,
 )
-from torchcaps.figures.gallery import GALLERY, demo_report, draw, report
+from torchcaps.figures.gallery import GALLERY, check_names, demo_report, draw, report
 from torchcaps.figures.images import (
     draw_effects,
     draw_perturbation,
@@ -40,6 +40,7 @@ __all__ = [
     "Effort",
     "NotDrawnError",
     "Picture",
+    "check_names",
     "demo_report",
     "draw",
     "draw_adversarial",

@@ -95,7 +95,9 @@ def _robustness(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture
     def measure(subject: Subject) -> tuple[AccuracyCurve, ...]:
         batch = subject.batch(effort.samples)
         return tuple(
-            analysis.robustness(subject.network, batch.images, batch.labels, name)
+            analysis.robustness(
+                subject.network, batch.images, batch.labels, name, measure=subject.measure
+            )
             for name in CORRUPTIONS
         )
 
@@ -114,7 +116,9 @@ def _robustness(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture
 def _adversarial(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
     def measure(subject: Subject) -> analysis.AdversarialCurve:
         batch = subject.batch(effort.attacked)
-        return analysis.adversarial(subject.network, batch.images, batch.labels)
+        return analysis.adversarial(
+            subject.network, batch.images, batch.labels, measure=subject.measure
+        )
 
     found, _ = _gather(measure, subjects)
     yield Picture(

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torchcaps import analysis
@@ -14,13 +15,22 @@ from torchcaps.figures.report import Picture, write_report
 from torchcaps.figures.single import SINGLE
 from torchcaps.models import Network
 
-__all__ = ["GALLERY", "demo_report", "draw", "report"]
+__all__ = ["GALLERY", "check_names", "demo_report", "draw", "report"]
 
 GALLERY: dict[str, Maker] = {**SINGLE, **COMPARED}
 """Name -> what draws it; the names ``--only`` takes."""
 
 QUICK = Effort(samples=200, attacked=50, traced=16, pairs=1200)
 """For a demonstration: small numbers, seconds each."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a figure that does not exist, with the nearest that does."""
+    for name in names:
+        if name not in GALLERY:
+            near = difflib.get_close_matches(name, GALLERY, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GALLERY)}"
+            raise ValueError(f"there is no figure {name!r}: {hint}")
 
 
 def draw(
@@ -43,11 +53,7 @@ def draw(
     """
     if not subjects:
         raise ValueError("there is nothing to draw: name a run, a weight file or a recipe")
-    for name in only:
-        if name not in GALLERY:
-            near = difflib.get_close_matches(name, GALLERY, n=1)
-            hint = f"did you mean {near[0]!r}" if near else f"there are {', '.join(GALLERY)}"
-            raise ValueError(f"there is no figure {name!r}: {hint}")
+    check_names(only)
     pictures: list[Picture] = []
     left_out: list[tuple[str, str]] = []
     for name, make in GALLERY.items():
@@ -65,16 +71,9 @@ def unique(subjects: Sequence[Subject]) -> list[Subject]:
     """The subjects with names that differ, numbered where they do not."""
     names = [subject.name for subject in subjects]
     return [
-        subject
-        if names.count(subject.name) == 1
-        else Subject(
-            f"{subject.name} ({number})",
-            subject.network,
-            subject.source,
-            subject.dataset,
-            subject.run,
-            subject.facts,
-        )
+        replace(subject, name=f"{subject.name} ({number})")
+        if names.count(subject.name) > 1
+        else subject
         for number, subject in enumerate(subjects, start=1)
     ]
 
@@ -119,14 +118,14 @@ def _row(subject: Subject, effort: Effort) -> dict[str, str]:
     """What the table at the top of the page says of a network."""
     batch = subject.batch(effort.samples)
     scores = in_parts(subject.network, batch.images).scores
-    right = float(analysis.correct(scores, batch.labels).float().mean())
-    test = (subject.facts or {}).get("test")
+    right = float(analysis.correct(scores, batch.labels, measure=subject.measure).float().mean())
+    test = subject.result.get("test")
     return {
         "run": subject.name,
         "network": subject.network.name or type(subject.network).__name__,
         "parameters": f"{subject.network.n_parameters:,}",
         "images": subject.dataset,
-        "test, as recorded": f"{test}" if test is not None else "-",
+        "test, as recorded": f"{test:.2f} %" if isinstance(test, float) else "-",
         f"accuracy on {len(batch.images)} test images": f"{right:.1%}",
     }
 

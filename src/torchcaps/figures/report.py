@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from torchcaps.figures.style import save
+from torchcaps.storage import write_text
 
 __all__ = ["Picture", "plain", "write_report"]
 
@@ -86,7 +87,10 @@ def write_report(
         The path of ``index.html``. Images are inside it, so that it can be moved alone.
     """
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{out} cannot be written ({error.strerror}): choose another") from None
     parts: list[str] = []
     groups = list(dict.fromkeys(picture.group for picture in pictures))
     for group in groups:
@@ -106,9 +110,7 @@ def write_report(
         left_out=_left_out(left_out),
     )
     index = out / "index.html"
-    partial = out / ".index.html.partial"
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(index)
+    write_text(index, page)
     return index
 
 
@@ -116,7 +118,7 @@ def _figure(picture: Picture, out: Path) -> str:
     png, svg = save(picture.figure, out / picture.name)
     numbers = plain(picture.data)
     data = out / f"{picture.name}.json"
-    data.write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    write_text(data, json.dumps(numbers, indent=1))
     encoded = base64.b64encode(png.read_bytes()).decode()
     width, height = (round(side * picture.figure.dpi) for side in picture.figure.get_size_inches())
     return (

@@ -1,6 +1,7 @@
 """How every figure looks: size, palette, tiles of images. No display, no global state."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
+
+from torchcaps.storage import write_bytes
 
 __all__ = ["PALETTE", "Line", "bars", "blank", "heat", "lines", "save", "show_tiles"]
 
@@ -206,7 +209,10 @@ def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, not for each file
-    figure.savefig(png, dpi=DPI, metadata={"Software": "torchcaps"})
+    dots, strokes = BytesIO(), BytesIO()
+    figure.savefig(dots, format="png", dpi=DPI, metadata={"Software": "torchcaps"})
     with matplotlib.rc_context({"svg.hashsalt": "torchcaps", "svg.fonttype": "none"}):
-        figure.savefig(svg, dpi=DPI, metadata={"Date": None})
+        figure.savefig(strokes, format="svg", dpi=DPI, metadata={"Date": None})
+    write_bytes(png, dots.getvalue())
+    write_bytes(svg, strokes.getvalue())
     return png, svg
