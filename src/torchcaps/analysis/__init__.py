@@ -16,7 +16,7 @@ from torchcaps.analysis.alignment import (
     random_alignment,
 )
 from torchcaps.analysis.equivariance import Equivariance, equivariance, pixel_equivariance
-from torchcaps.analysis.outputs import features
+from torchcaps.analysis.outputs import features, in_parts
 from torchcaps.analysis.parse import Node, ParseTree, RoutingMap, parse_tree, routing_map
 from torchcaps.analysis.perturbation import (
     DimensionEffects,
@@ -85,6 +85,7 @@ __all__ = [
     "equivariance",
     "features",
     "fgsm",
+    "in_parts",
     "iou",
     "open_subject",
     "parse_tree",

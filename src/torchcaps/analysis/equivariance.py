@@ -22,6 +22,10 @@ from torchcaps.models import Network
 __all__ = ["Equivariance", "equivariance", "linear_r2", "pixel_equivariance"]
 
 
+PENALTIES = (1e-6, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+"""Of the ridge regression, as shares of the number of samples."""
+
+
 @dataclass(frozen=True, eq=False)
 class Equivariance:
     """R^2 of the predicted pose changes.
@@ -41,13 +45,11 @@ class Equivariance:
     pairs: int
 
 
-def linear_r2(x: Tensor, y: Tensor, *, ridge: float = 1e-3) -> Tensor:
+def linear_r2(x: Tensor, y: Tensor) -> Tensor:
     """R^2 ``[f]`` on the second half of ``[n f]``, predicted linearly from ``[n d]``.
 
-    Args:
-        x: what to predict from; scaled to unit variance first.
-        y: what to predict.
-        ridge: penalty on the weights, as a share of the number of samples.
+    Ridge regression on numbers scaled to unit variance; its penalty is the one of `PENALTIES` that
+    predicts best when each sample of the first half is left out in turn.
     """
     x, y = x.double(), y.double()
     half = len(x) // 2
@@ -57,10 +59,18 @@ def linear_r2(x: Tensor, y: Tensor, *, ridge: float = 1e-3) -> Tensor:
     varies = scale > 1e-6 * scale.max()
     x = torch.where(varies, (x - centre) / torch.where(varies, scale, 1), 0)
     mean = y[:half].mean(dim=0)
-    train, held = x[:half], x[half:]
-    gram = train.T @ train + ridge * half * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
-    weight = torch.linalg.solve(gram, train.T @ (y[:half] - mean))
-    residual = (y[half:] - mean - held @ weight).square().sum(dim=0)
+    u, s, right = torch.linalg.svd(x[:half], full_matrices=False)
+    along = u.T @ (y[:half] - mean)
+    errors, weights = [], []
+    for penalty in PENALTIES:
+        shrunk = s.square() / (s.square() + penalty * half)
+        leverage = (u.square() @ shrunk)[:, None] + 1 / half
+        missed = (y[:half] - mean - u @ (shrunk[:, None] * along)) / (1 - leverage).clamp_min(1e-9)
+        errors.append(missed.square().sum(dim=0))
+        weights.append(right.T @ ((s / (s.square() + penalty * half))[:, None] * along))
+    best = torch.stack(errors).argmin(dim=0)  # [f]
+    weight = torch.stack(weights)[best, :, torch.arange(len(best), device=best.device)].T
+    residual = (y[half:] - mean - x[half:] @ weight).square().sum(dim=0)
     total = (y[half:] - y[half:].mean(dim=0)).square().sum(dim=0)
     r2: Tensor = 1 - residual / total.clamp_min(1e-12)
     return r2.float()

@@ -24,7 +24,7 @@ from torchcaps.figures.images import (
     draw_reconstructions,
     draw_segmentation,
 )
-from torchcaps.figures.report import Picture, write_report
+from torchcaps.figures.report import Picture, plain, write_report
 from torchcaps.figures.routing import (
     draw_convergence,
     draw_entropy,
@@ -60,6 +60,7 @@ __all__ = [
     "draw_segmentation",
     "draw_training",
     "draw_use",
+    "plain",
     "report",
     "save",
     "write_report",

@@ -20,8 +20,11 @@ __all__ = ["GALLERY", "check_names", "demo_report", "draw", "report"]
 GALLERY: dict[str, Maker] = {**SINGLE, **COMPARED}
 """Name -> what draws it; the names ``--only`` takes."""
 
-QUICK = Effort(samples=200, attacked=50, traced=16, pairs=1200)
-"""For a demonstration: small numbers, seconds each."""
+
+def quick(networks: int) -> Effort:
+    """For a demonstration: fewer images the more networks, some 15 seconds of one core in all."""
+    each = max(40, 300 // max(1, networks))
+    return Effort(samples=each, attacked=max(10, each // 4), traced=16, pairs=1000)
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -135,7 +138,7 @@ def demo_report(
     out: str | Path,
     *,
     command: str = "torchcaps demo",
-    effort: Effort = QUICK,
+    effort: Effort | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Path:
     """A report of networks that were trained on strokes.
@@ -146,7 +149,7 @@ def demo_report(
         networks: by the name the figures give them.
         out: the folder.
         command: what made it, for the page.
-        effort: how many images each measurement takes.
+        effort: how many images each measurement takes; None takes few, see :func:`quick`.
         progress: called with the name of each figure before it is drawn.
 
     Returns:
@@ -158,6 +161,7 @@ def demo_report(
     ]
     if not subjects:
         raise ValueError("a report needs at least one network")
+    effort = effort or quick(len(subjects))
     alone, left_out = draw(subjects[:1], only=tuple(SINGLE), effort=effort, progress=progress)
     wanted = ("alignment", "equivariance", "robustness", "adversarial")
     together, more = draw(subjects, only=wanted, effort=effort, progress=progress)
