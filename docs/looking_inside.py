@@ -22,20 +22,29 @@ from torchcaps import analysis, figures
 from torchcaps.analysis import Subject
 from torchcaps.data import Batch, Batches, Shift, load
 from torchcaps.models.backbones import ConvBackbone
+from torchcaps.models.tsai import Conv
 
 SHOWN = ("reconstructions", "perturbation", "dimensions", "logits", "entropy", "routing-map")
 
 
-def capsnet(size: int, n_objects: int) -> tc.Network:
+def capsnet() -> tc.Network:
     """Sabour's network with 64 instead of 256 channels and 8 instead of 32 capsule types."""
-    backbone = partial(ConvBackbone, out_channels=64)
-    return tc.CapsNet((1, size, size), 10, backbone=backbone, n_types=8, n_objects=n_objects)
+    return tc.CapsNet((1, 28, 28), 10, backbone=partial(ConvBackbone, out_channels=64), n_types=8)
+
+
+def overlapping() -> tc.Network:
+    """The same for two digits in one image, with a smaller convolution of stride 2."""
+    backbone = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2)
+    return tc.CapsNet((1, 36, 36), 10, backbone=backbone, n_types=8, n_objects=2)
 
 
 def attention() -> tc.Network:
     """Tsai's network with 8 capsule types: three capsule layers."""
     backbone = partial(ConvBackbone, out_channels=32, kernel_size=3, stride=2, padding=1)
-    return tc.AttentionCapsNet((1, 28, 28), 10, backbone=backbone, n_types=8)
+    convs = (Conv(3, 1), Conv(3, 1))
+    return tc.AttentionCapsNet(
+        (1, 28, 28), 10, backbone=backbone, primary=Conv(3, 2), n_types=8, convs=convs
+    )
 
 
 def plain() -> tc.Network:
@@ -109,18 +118,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/looking-inside"))
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "looking-inside")
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=800)
     arguments = parser.parse_args()
     arguments.keep.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     train = partial(trained, keep=arguments.keep)
     steps = arguments.steps
-    digits = train("CapsNet", capsnet(28, 1), "mnist", margin, steps=steps)
+    digits = train("CapsNet", capsnet(), "mnist", margin, steps=steps)
     deep = train("three capsule layers", attention(), "mnist", entropy, steps=steps)
     cnn = train("plain CNN", plain(), "mnist", entropy, steps=steps)
-    pairs = train("CapsNet on pairs", capsnet(36, 2), "multimnist", margin, steps=2 * steps)
+    pairs = train("CapsNet on pairs", overlapping(), "multimnist", margin, steps=4 * steps)
 
-    effort = figures.Effort(samples=500, attacked=100, traced=32, pairs=3000)
+    effort = figures.Effort(samples=200, attacked=50, traced=32, pairs=2000)
     pictures = figures.draw([digits], only=SHOWN, effort=effort)[0]
     pictures += figures.draw([digits], only=("parse-tree",), effort=effort)[0]
     pictures += _renamed(figures.draw([deep], only=("parse-tree",), effort=effort)[0], "deep")
@@ -161,7 +170,7 @@ def _renamed(pictures: list[figures.Picture], suffix: str) -> list[figures.Pictu
 
 
 def _accuracy(subject: Subject) -> float:
-    batch = subject.batch(10_000)
+    batch = subject.batch(2_000)
     scores = analysis.in_parts(subject.network, batch.images).scores
     return round(100 * float(analysis.correct(scores, batch.labels).float().mean()), 2)
 
@@ -169,8 +178,8 @@ def _accuracy(subject: Subject) -> float:
 def _untrained(subject: Subject) -> object:
     """Alignment ratios of the same network before training."""
     torch.manual_seed(0)
-    batch = subject.batch(500)
-    found = analysis.alignment(capsnet(28, 1).eval(), batch.images, batch.labels)
+    batch = subject.batch(200)
+    found = analysis.alignment(capsnet().eval(), batch.images, batch.labels)
     return figures.plain(found.mean)
 
 

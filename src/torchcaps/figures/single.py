@@ -73,7 +73,7 @@ def _dimensions(subject: Subject, effort: Effort) -> Picture:
 
 def _true_pose(subject: Subject, effort: Effort) -> Picture:
     _one_object(subject)
-    batch = subject.batch(max(effort.samples, 300))
+    batch = subject.batch(effort.samples)
     if "pose" not in batch.annotations:
         raise NotDrawnError(f"the true poses of {subject.dataset or 'its images'} are not known")
     found = analysis.pose_correlation(

@@ -19,7 +19,7 @@ from torchcaps.storage import write_bytes
 
 __all__ = ["PALETTE", "Line", "bars", "blank", "heat", "lines", "save", "show_tiles"]
 
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#7F7F7F")
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 """Okabe and Ito's colours, which people of any colour vision tell apart, without the yellow."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
