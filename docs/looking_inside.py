@@ -24,7 +24,7 @@ from torchcaps.data import Batch, Batches, Shift, load
 from torchcaps.models.backbones import ConvBackbone
 from torchcaps.models.tsai import Conv
 
-SHOWN = ("reconstructions", "perturbation", "dimensions", "logits", "entropy", "routing-map")
+SHOWN = ("walk", "reconstructions", "perturbation", "logits", "entropy", "routing-map")
 
 
 def capsnet() -> tc.Network:

@@ -200,6 +200,30 @@ def test_trees_reach_from_the_class_to_the_image(name: str) -> None:
         assert bool(shares) == (node.level < len(tree.layers) - 1)
 
 
+def test_a_walk_shows_the_child_that_gave_most_and_how_it_decides() -> None:
+    network = bare((1, 9), (3, 1), (5, 1), (7, 1), iterations=3)
+    image = torch.tensor([[[[1.0, 0.5], [1.0, 0.0]]]])
+    found = analysis.walk(network, image)
+    torch.testing.assert_close(found.primary, image[0, 0])
+    assert found.prediction == 1
+    assert found.child == (0, 0, 0)
+    with torch.no_grad():
+        output = network(image, couplings=True)
+    torch.testing.assert_close(found.couplings[0], torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(found.couplings[-1], output.couplings[0][0, 0])
+    torch.testing.assert_close(found.scores, output.scores[0])
+    assert float(found.couplings[-1, 1]) > 0.9
+
+
+@pytest.mark.parametrize("name", CAPSULES)
+def test_every_network_can_be_walked_through(name: str) -> None:
+    found = analysis.walk(family(name), subject(name).batch(1).images)
+    assert found.couplings.shape[1] == len(found.scores) == 10
+    assert found.primary.dim() == 2
+    with pytest.raises(ValueError, match="of one image"):
+        analysis.walk(family(name), torch.rand(2, 1, 28, 28))
+
+
 def test_ink_in_a_corner_is_followed_to_that_corner() -> None:
     network = deepcopy(family("dynamic"))
     for module in network.modules():

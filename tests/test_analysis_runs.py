@@ -160,3 +160,9 @@ def test_a_prepared_network_sees_what_the_transforms_give() -> None:
         torch.testing.assert_close(prepared(images).scores, expected)
     with pytest.raises(ValueError, match="takes images"):
         prepared(torch.rand(1, 1, 28, 28))
+
+
+def test_layers_of_a_prepared_network_keep_their_names() -> None:
+    prepared = analysis.Prepared(family("dynamic"), (Normalise((0.2,), (0.5,)),), (1, 28, 28))
+    (layer,) = analysis.trace(prepared.eval(), torch.rand(1, 1, 28, 28))
+    assert layer.name == "classes"

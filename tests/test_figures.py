@@ -24,6 +24,7 @@ from torchcaps.figures.style import DPI
 
 EFFORT = figures.Effort(samples=20, attacked=2, traced=2, pairs=1000, shown=3)
 APPLIES = {
+    "walk": CAPSULES,
     "reconstructions": DECODED,
     "perturbation": DECODED,
     "dimensions": DECODED,

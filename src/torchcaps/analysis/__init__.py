@@ -49,6 +49,7 @@ from torchcaps.analysis.runs import (
 from torchcaps.analysis.segmentation import Segmentation, iou, segment
 from torchcaps.analysis.subjects import Prepared, Subject, open_subject
 from torchcaps.analysis.trace import LayerTrace, trace
+from torchcaps.analysis.walk import Walk, walk
 
 __all__ = [
     "CORRUPTIONS",
@@ -74,6 +75,7 @@ __all__ = [
     "SpeedRow",
     "Subject",
     "TrainingCurve",
+    "Walk",
     "adversarial",
     "alignment",
     "alignment_ratio",
@@ -104,4 +106,5 @@ __all__ = [
     "shape_of",
     "trace",
     "training_curve",
+    "walk",
 ]

@@ -114,7 +114,7 @@ def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
 
     for name, module in network.named_modules():
         if isinstance(module, CapsuleLayer):
-            at_layer(name, module)
+            at_layer(name.removeprefix("network."), module)  # behind its transforms
         if isinstance(module, Routing):
             handles.append(module.register_forward_hook(at_routing))
     try:

@@ -31,6 +31,7 @@ from torchcaps.figures.routing import (
     draw_parse_tree,
     draw_routing_map,
     draw_use,
+    draw_walk,
 )
 from torchcaps.figures.style import PALETTE, save
 
@@ -60,6 +61,7 @@ __all__ = [
     "draw_segmentation",
     "draw_training",
     "draw_use",
+    "draw_walk",
     "plain",
     "report",
     "save",

@@ -14,9 +14,11 @@ from torchcaps.analysis import (
     Node,
     ParseTree,
     RoutingMap,
+    Walk,
 )
 from torchcaps.figures.style import (
     PALETTE,
+    SEQUENTIAL,
     TEXT,
     as_rgb,
     bars,
@@ -35,7 +37,31 @@ __all__ = [
     "draw_parse_tree",
     "draw_routing_map",
     "draw_use",
+    "draw_walk",
 ]
+
+
+def draw_walk(found: Walk, *, classes: Sequence[str] = ()) -> Figure:
+    """Pixels, primary capsules, the couplings of one of them, scores."""
+    figure, axes = blank(12.0, 3.0, columns=4)
+    axes[0].imshow(tiled(found.image[None, None], gap=0))
+    name_axes(axes[0], "column (pixels)", "row (pixels)", "1. pixels")
+    shown = axes[1].imshow(found.primary.cpu().numpy(), SEQUENTIAL)
+    name_axes(axes[1], "column", "row", "2. primary capsules")
+    bar = figure.colorbar(shown, ax=axes[1], shrink=0.8)
+    bar.set_label("presence, all types", fontsize=TEXT)
+    names = [class_name(n, classes) for n in range(len(found.scores))]
+    few = names if len(names) <= 12 else [""] * len(names)
+    steps = len(found.couplings)
+    series = [(f"iteration {n + 1}", row.tolist()) for n, row in enumerate(found.couplings)]
+    picked = [0, steps - 1] if steps > 3 else range(steps)
+    bars(axes[2], few, [series[n] for n in picked], "class", "coupling")
+    row, column, kind = found.child
+    axes[2].set_title(f"3. child {kind} at {row},{column} decides", fontsize=TEXT)
+    bars(axes[3], few, [("score", found.scores.tolist())], "class", "score")
+    said = class_name(found.prediction, classes)
+    axes[3].set_title(f"4. class capsules: {said}", fontsize=TEXT)
+    return figure
 
 
 def draw_convergence(layers: Sequence[LayerConvergence]) -> Figure:

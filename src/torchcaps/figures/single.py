@@ -202,6 +202,20 @@ def _tree(subject: Subject, effort: Effort) -> Picture:
     )
 
 
+def _walk(subject: Subject, effort: Effort) -> Picture:
+    batch = subject.batch(1)
+    found = analysis.walk(subject.network, batch.images)
+    return Picture(
+        "walk",
+        "From pixels to scores",
+        "One image on its way through the network",
+        "The image, how present the primary capsules are at every position, the couplings of the "
+        "child that gave the winning class most after each iteration, and the scores.",
+        routing.draw_walk(found, classes=subject.source.classes),
+        found,
+    )
+
+
 def _scores(subject: Subject, given: Tensor) -> Tensor:
     with evaluating(subject.network):
         scores: Tensor = subject.network(given).scores
@@ -209,6 +223,7 @@ def _scores(subject: Subject, given: Tensor) -> Tensor:
 
 
 SINGLE: dict[str, Maker] = {
+    "walk": each(_walk),
     "reconstructions": each(_reconstructions),
     "perturbation": each(_perturbation),
     "dimensions": each(_dimensions),
