@@ -1,14 +1,13 @@
-"""The page in a real browser: every image loads, nothing is fetched, no error on the console."""
+"""The demo's page in a browser: every image loads, nothing is fetched, no error on the console."""
 
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from families import subject
-from test_figures import EFFORT
-from torchcaps import figures
+from torchcaps.cli import app
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -16,8 +15,11 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt install chromium")
 def test_all_images_load_without_a_console_error(tmp_path: Path) -> None:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    networks = {name: subject(name).network for name in ("dynamic", "plain")}
-    index = figures.demo_report(networks, tmp_path / "figures", effort=EFFORT)
+    command = ["demo", "dynamic", "--steps", "1", "--out", str(tmp_path / "demo")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    index = tmp_path / "demo" / "figures" / "index.html"
+    assert f"A look inside: {index}" in result.output.replace("\n", "")
     moved = tmp_path / "alone" / "index.html"
     moved.parent.mkdir()
     index.rename(moved)
@@ -50,4 +52,4 @@ def test_all_images_load_without_a_console_error(tmp_path: Path) -> None:
         assert height > 200
         assert 0 < shown <= width
     assert {"Reconstructions", "Parse tree", "Equivariance", "Robustness"} <= set(headings)
-    assert "error_label" in numbers
+    assert '"prediction"' in numbers

@@ -212,7 +212,7 @@ def _walk(subject: Subject, effort: Effort) -> Picture:
         "The image, how present the primary capsules are at every position, the couplings of the "
         "child that gave the winning class most after each iteration, and the scores.",
         routing.draw_walk(found, classes=subject.source.classes),
-        found,
+        {name: value for name, value in vars(found).items() if name != "image"},
     )
 
 
