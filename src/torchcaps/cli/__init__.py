@@ -6,6 +6,7 @@ import typer
 
 from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
+from torchcaps.cli.figures import figures
 from torchcaps.cli.listing import list_recipes
 from torchcaps.cli.runs import environment, evaluate, results, train
 
@@ -21,6 +22,7 @@ app.command()(demo)
 app.command("list")(list_recipes)
 app.command()(train)
 app.command()(evaluate)
+app.command()(figures)
 app.command()(results)
 app.command("env")(environment)
 app.add_typer(data_app, name="data", no_args_is_help=True)

@@ -61,6 +61,14 @@ def demo(
             routing, f"{row['test']:.1f} %", f"{row['parameters']:,}", f"{row['seconds']:.1f}"
         )
     console.print(table)
+    if figures:
+        from torchcaps.figures import demo_report
+        from torchcaps.models import load
+
+        with one_sentence(), console.status("looking inside"):
+            networks = {name: load(out / name / "weights.safetensors") for name in rows}
+            index = demo_report(networks, out / "figures", command=f"torchcaps demo --out {out}")
+        console.print(f"A look inside: {index}", soft_wrap=True)
     console.print(
         "Next: torchcaps list shows every published row; torchcaps train sabour2017/mnist "
         "--set epochs=2 trains one; torchcaps demo all compares six routings.",

@@ -344,7 +344,9 @@ class Standardise:
         centred = images - images.mean((-3, -2, -1), keepdim=True)
         # much faster than torch.std on a CPU
         std = torch.linalg.vector_norm(centred.flatten(1), dim=1) / root
-        return centred.div_(std.clamp_min(1 / (255 * root))[:, None, None, None])
+        std = std.clamp_min(1 / (255 * root))[:, None, None, None]
+        # in place unless an adversarial attack needs the gradient
+        return centred / std if centred.requires_grad else centred.div_(std)
 
 
 class Normalise:
