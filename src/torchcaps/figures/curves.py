@@ -117,13 +117,8 @@ def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
         unused.remove()
     if spare and len(runs) > 1:
         handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(
-            handles,
-            names,
-            fontsize=TEXT - 1,
-            loc="center",
-            bbox_to_anchor=(1 - 0.5 / columns, 0.25),
-        )
+        middle = (1 - 0.5 / columns, 0.5 / rows)
+        figure.legend(handles, names, fontsize=TEXT - 1, loc="center", bbox_to_anchor=middle)
     return figure
 
 
