@@ -152,10 +152,10 @@ class AttentionCapsNet(Network):
     def concurrently(self, primary: Capsules) -> list[Routed]:
         """Procedure 2: all layers, once in order, then all at once per iteration.
 
-        Primary capsules never change, so the first layer's votes are cast once for all iterations.
+        Primary capsules never change, so the first layer's votes are prepared once for all.
         """
         first, *others = cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers))
-        votes = first.votes(primary).dense()
+        votes = first.routing.prepared(first.votes(primary))
         routed: list[Routed] = [first(primary, votes=votes)]
         for layer in others:
             routed.append(layer(routed[-1]))
@@ -172,7 +172,7 @@ class AttentionCapsNet(Network):
         routed: list[Routed] = []
         for layer in cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers)):
             children = routed[-1] if routed else primary
-            votes = layer.votes(children).dense()
+            votes = layer.routing.prepared(layer.votes(children))
             parents = layer(children, votes=votes)
             for _ in range(self.iterations - 1):
                 parents = layer(children, parents.poses, votes)

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import lengths, parent_major, squash
 from torchcaps.routing.base import Implementation, Routing, check_iterations
@@ -90,6 +91,7 @@ class DynamicRouting(Routing):
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
+    has_kernel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -119,6 +121,8 @@ class DynamicRouting(Routing):
     ) -> Routed:
         """Route votes; the children's activations are in the lengths of their poses."""
         self.refuse(parents)
+        if self.fused(votes):
+            return self._agree(votes)
         return dynamic_routing(
             self.cast(votes),
             iterations=self.iterations,
@@ -126,6 +130,27 @@ class DynamicRouting(Routing):
             priors=self.priors,
             bias=self.bias,
         )
+
+    def obstacle(self) -> str | None:
+        """Learned priors differ between children, which the kernel does not know."""
+        return "its priors are learned" if self.priors is not None else super().obstacle()
+
+    def _agree(self, votes: Votes) -> Routed:
+        """Procedure 1 by kernels: b_ij = u_ij . (sum of all v_j so far), so no logit is kept."""
+        self.check(votes)
+        votes = kernels.lowered(votes)
+        b, i, j, _ = votes.shape
+        share = 1 / (j + self.leaky)
+        inputs = votes.total() * share
+        couplings = inputs.new_full((1, 1, 1), share).expand(b, i, j)
+        past: Tensor | None = None
+        for step in range(self.iterations):
+            if past is not None:
+                inputs, couplings = kernels.attend(votes, past, leaky=self.leaky)  # (3), (2)
+            poses = squash(inputs if self.bias is None else inputs + self.bias)  # (1)
+            if step < self.iterations - 1:
+                past = poses if past is None else past + poses  # line 7
+        return Routed(poses, lengths(poses), couplings)
 
     def options(self) -> str:
         """Iterations, and what departs from Procedure 1."""
