@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from torchcaps.kernels.attend import attend_kernel, fold_kernel, spread_kernel
+from torchcaps.kernels.agreement import attend_kernel, fold_kernel, spread_kernel
 from torchcaps.kernels.ops import power
 
 __all__ = ["attend_backward", "attend_forward"]
