@@ -127,9 +127,7 @@ def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
     if channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
     targets = torch.randint(net.n_classes, (setting.batch,), device=device)
-    low = partial(
-        torch.autocast, device.type, torch.bfloat16, enabled=setting.dtype == "bfloat16"
-    )
+    low = partial(torch.autocast, device.type, torch.bfloat16, enabled=setting.dtype == "bfloat16")
     if setting.mode == "inference":
         return _inference(setting, net.eval(), images, low)
     optimiser = torch.optim.SGD(
@@ -196,9 +194,7 @@ def measure(
     return Measured(setting, seconds, peak, ready)
 
 
-def run(
-    settings: Sequence[Setting], *, device: torch.device, repeats: int = 20
-) -> list[Measured]:
+def run(settings: Sequence[Setting], *, device: torch.device, repeats: int = 20) -> list[Measured]:
     """Time settings one after another."""
     return [measure(setting, device=device, repeats=repeats) for setting in settings]
 

@@ -124,13 +124,12 @@ def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Ten
 
 def check_fit(grid: Tensor, kernel_size: Pair, padding: Pair = (0, 0)) -> None:
     """Refuse a grid ``[b h w ...]`` that is smaller, with its padding, than a window."""
-    (kh, kw), height, width = kernel_size, *(
-        n + 2 * p for n, p in zip(grid.shape[1:3], padding, strict=True)
+    (kh, kw), height, width = (
+        kernel_size,
+        *(n + 2 * p for n, p in zip(grid.shape[1:3], padding, strict=True)),
     )
     if height < kh or width < kw:
-        raise ValueError(
-            f"a window of {kh}x{kw} does not fit a grid of {height}x{width} capsules"
-        )
+        raise ValueError(f"a window of {kh}x{kw} does not fit a grid of {height}x{width} capsules")
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 Nothing here imports Triton before a kernel runs.
 """
 
+from torchcaps.kernels.gaussian_ops import moments
 from torchcaps.kernels.ops import attend, lowered, obstacle, size_obstacle
 
-__all__ = ["attend", "lowered", "obstacle", "size_obstacle"]
+__all__ = ["attend", "lowered", "moments", "obstacle", "size_obstacle"]

@@ -10,9 +10,9 @@ from torch import Tensor
 from torchcaps.capsules import Votes, Window
 
 if TYPE_CHECKING:
-    from torchcaps.kernels.launch import Layout
+    from torchcaps.kernels.layout import Layout
 
-__all__ = ["attend", "lowered", "obstacle", "size_obstacle"]
+__all__ = ["attend", "layout_of", "lowered", "obstacle", "operands", "power", "size_obstacle"]
 
 WHOLE = Window((1, 1))
 
@@ -45,6 +45,8 @@ def obstacle(votes: Votes | Tensor) -> str | None:
         return why
     if votes.poses.device.type != "cuda" and not _interpreted():
         return f"the votes are on {votes.poses.device.type}, not on a GPU"
+    if votes.child is not None:
+        return "parents of different windows compete"
     if votes.scale is not None:
         return "the votes have a scale"
     bias = votes.bias
@@ -68,9 +70,7 @@ def lowered(votes: Votes) -> Votes:
     if device != "meta" and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
     weight = votes.weight.to(dtype)
-    return Votes(
-        votes.poses.to(dtype), weight, votes.scale, votes.bias, votes.child, votes.window
-    )
+    return Votes(votes.poses.to(dtype), weight, votes.scale, votes.bias, votes.child, votes.window)
 
 
 def attend(
@@ -82,25 +82,31 @@ def attend(
         poses ``[b j e]``, the votes weighed by couplings, and these ``[b i j]``: softmax over
         parents of scale times vote . parent; ``leaky`` adds a logit of zero that leads nowhere.
     """
+    poses, weight, bias, window = operands(votes)
+    out: tuple[Tensor, Tensor] = _attend(poses, weight, bias, parents, window, scale, leaky)
+    return out
+
+
+def operands(votes: Votes) -> tuple[Tensor, Tensor, Tensor | None, list[int]]:
+    """Poses ``[b h w t d]``, weight, bias ``[i e]`` and windows, as the operators take them."""
     votes = lowered(votes)
-    poses, weight, bias = votes.poses, votes.weight, votes.bias
+    poses, bias = votes.poses, votes.bias
     if votes.window is None:
         poses = poses[:, None, None]
     if poses.stride(-1) != 1:
         poses = poses.contiguous()
     if bias is not None:
         bias = bias.expand(votes.shape[1], 1, votes.shape[3]).reshape(votes.shape[1], -1)
-    window = [n for side in votes.window or WHOLE for n in side]
-    out: tuple[Tensor, Tensor] = _attend(poses, weight, bias, parents, window, scale, leaky)
-    return out
+    return poses, votes.weight, bias, [n for side in votes.window or WHOLE for n in side]
 
 
 def _interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def _layout(poses: Tensor, weight: Tensor, window: list[int]) -> "Layout":
-    from torchcaps.kernels.launch import Layout
+def layout_of(poses: Tensor, weight: Tensor, window: list[int]) -> "Layout":
+    """Votes as the kernels see them."""
+    from torchcaps.kernels.layout import Layout
 
     kernel_h, kernel_w, step_h, step_w, pad_h, pad_w = window
     return Layout(poses, weight, (kernel_h, kernel_w), (step_h, step_w), (pad_h, pad_w))
@@ -118,7 +124,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     from torchcaps.kernels.launch import attend_forward
 
-    return attend_forward(_layout(poses, weight, window), parents, bias, scale, leaky)
+    return attend_forward(layout_of(poses, weight, window), parents, bias, scale, leaky)
 
 
 @_attend.register_fake
@@ -150,7 +156,7 @@ def _attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     from torchcaps.kernels.launch import attend_backward
 
-    layout = _layout(poses, weight, window)
+    layout = layout_of(poses, weight, window)
     return attend_backward(layout, parents, couplings, d_poses, d_couplings, bias, scale)
 
 

@@ -68,7 +68,7 @@ class SlidingCapsules(nn.Module, ABC):
         Args:
             children: what votes.
             parents: poses of the parents after a previous iteration, if there was one.
-            votes: the votes of all windows, if they have been prepared before; otherwise they are now.
+            votes: the votes of all windows, if they have been prepared before.
         """
         cast = self.votes(children) if votes is None else votes
         activations = self.child_activations(children)
@@ -95,7 +95,7 @@ class SlidingCapsules(nn.Module, ABC):
         return poses.shape[0], height, width
 
     def grid(self, children: Capsules | Routed) -> Tensor:
-        """Child poses ``[b h w i d]``, if they are what the layer was built for and fit a window."""
+        """Child poses ``[b h w i d]``, if the layer was built for them and a window fits."""
         poses = grid_of(children, self.n_types, self.d_child, type(self).__name__)
         check_fit(poses, self.kernel_size, self.padding)
         return poses
