@@ -1,6 +1,6 @@
 """Triton kernels of one agreement step: couplings from votes that are cast and never stored.
 
-    l_ij = v_ij . P_j            agreement, P being scaled beforehand
+    l_ij = v_ij . P_j            agreement, P being scaled beforehand, for powers of two
     c_ij = softmax_j(l_ij)       coupling, over parents
     s_j  = sum_i c_ij v_ij       pose
 
@@ -111,7 +111,10 @@ def attend_kernel(
     )
     place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
     given = tl.load(parents + place, mask=place_mask, other=0.0).to(tl.float32)
-    given = tl.reshape(given * (1.0 if backward else scale), [4, p_pad, inner, groups, r_pad, j_in])
+    given = tl.reshape(
+        given * (1.0 if backward else scale * 1.4426950408889634),
+        [4, p_pad, inner, groups, r_pad, j_in],
+    )
     total = tl.zeros([4, p_pad, inner, groups, r_pad, j_in], dtype=tl.float32)
 
     first = tl.arange(0, 4)
@@ -153,10 +156,10 @@ def attend_kernel(
             most = tl.max(tl.max(agreement, axis=3), axis=2)
             if leaky:
                 most = tl.maximum(most, 0.0)
-            weigh = tl.exp(agreement - most[:, :, None, None])
+            weigh = tl.exp2(agreement - most[:, :, None, None])
             norm = tl.sum(tl.sum(weigh, axis=3), axis=2)
             if leaky:
-                norm += tl.exp(-most)
+                norm += tl.exp2(-most)
             weigh = weigh * (1.0 / norm)[:, :, None, None]
             tl.store(couplings + link + i * n_parents, weigh, mask=slot_mask)
         total += votes * weigh[:, None, :, :, None, :]

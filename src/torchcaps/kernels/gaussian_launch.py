@@ -42,8 +42,8 @@ class Moments:
         return None if parents is None else self.layout.pack(parents, torch.float32)
 
     def by_tile(self, packed: Tensor | None) -> Tensor | None:
-        """``[n p r j]`` as ``[tile r j (w p)]``."""
-        return None if packed is None else self.layout.by_tile(packed)
+        """``[n p r j]`` as ``[tile r j (w p)]``, in the precision of the child poses."""
+        return None if packed is None else self.layout.by_tile(packed.to(self.layout.poses.dtype))
 
 
 def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -52,7 +52,7 @@ def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, i, j = layout.n_windows, layout.n_children, layout.weight.shape[1]
     couplings = layout.poses.new_empty(0 if given.uniform else n, i, j)
     constant = None if given.constant is None else given.constant.float().contiguous()
-    centre, square = given.pack(given.centre), given.pack(given.square)
+    centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
     moments = _moments(given, centre, constant, None, square, couplings, None, None, None)
     return *moments, couplings
 
@@ -69,7 +69,8 @@ def moments_backward(
 
     Those of the last three are of the logits alone: moments about another centre are the caller's.
     """
-    centre, square = given.pack(given.centre), given.pack(given.square)
+    layout = given.layout
+    centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
     linear, second = given.pack(d_first), given.pack(d_second)
     d_activations = torch.empty_like(given.activations, dtype=torch.float32)
     logits = torch.empty_like(couplings)
@@ -85,7 +86,7 @@ def moments_backward(
 
 def _moments(
     given: Moments,
-    centre: Tensor | None,
+    centre: Tensor,
     constant: Tensor | None,
     linear: Tensor | None,
     square: Tensor | None,
@@ -142,7 +143,7 @@ def _moments(
 
 def _child_gradient(
     given: Moments,
-    centre: Tensor | None,
+    centre: Tensor,
     linear: Tensor | None,
     second: Tensor | None,
     square: Tensor | None,
@@ -188,7 +189,7 @@ def _child_gradient(
 
 def _weight_gradient(
     given: Moments,
-    centre: Tensor | None,
+    centre: Tensor,
     linear: Tensor | None,
     second: Tensor | None,
     square: Tensor | None,
@@ -205,7 +206,8 @@ def _weight_gradient(
             layout.packed_weight(),
             given.bias,
             given.activations,
-            *(given.by_tile(packed) for packed in (centre, linear, second, square)),
+            layout.by_tile(centre),
+            *(given.by_tile(packed) for packed in (linear, second, square)),
             couplings,
             logits,
             d_weight,
@@ -221,6 +223,7 @@ def _weight_gradient(
             uniform=given.uniform,
             has_bias=given.bias is not None,
             num_warps=given.warps,
+            num_stages=2 if layout.columns <= 128 else 1,
             **layout.places(),
             **layout.sizes(),
         )

@@ -16,7 +16,10 @@ __all__ = ["STAGES", "Blocks", "Layout", "copied", "fold", "split"]
 PROGRAMS = 528
 """Programs that fill a large GPU: four to each of 132 multiprocessors."""
 
-STAGES = 3
+SLOTS = 264
+"""Programs that run at the same time there, as many registers as they take."""
+
+STAGES = 4
 """How many loads ahead a program reads."""
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -163,8 +166,20 @@ def copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def split(tiles: int, n_children: int, least: int) -> tuple[int, int]:
-    """Children to a program, and programs to a tile, so that the GPU is full."""
-    parts = max(1, min(PROGRAMS // max(tiles, 1), triton.cdiv(n_children, least)))
+    """Children to a program, and programs to a tile, so that the last round is nearly full.
+
+    More programs to a tile cost one sum over them, so the fewest that fill rounds well are taken.
+    """
+    most = max(1, n_children // max(32, least))
+    if tiles * most <= SLOTS:
+        parts = max(1, min(SLOTS // max(tiles, 1), triton.cdiv(n_children, max(8, least))))
+    else:
+        filled = {
+            parts: tiles * parts / (triton.cdiv(tiles * parts, SLOTS) * SLOTS)
+            for parts in range(1, min(most, 8) + 1)
+        }
+        best = max(filled.values())
+        parts = min(parts for parts, share in filled.items() if share > best - 0.05)
     n_part = triton.cdiv(triton.cdiv(n_children, parts), least) * least
     return n_part, triton.cdiv(n_children, n_part)
 
