@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
-from torchcaps.kernels.layout import STAGES, Blocks, Layout, fold, split
+from torchcaps.kernels.layout import Blocks, Layout, fold, split
 
 __all__ = ["Moments", "moments_backward", "moments_forward"]
 
@@ -98,6 +98,7 @@ def _moments(
     layout = given.layout
     n, j = layout.n_windows, layout.weight.shape[1]
     tiles = triton.cdiv(n, 64 // layout.pads[0])
+    q_pad = max(16, layout.pads[1])
     n_part, parts = split(tiles, layout.n_children, 4)
     mass = layout.poses.new_empty((parts, n, j), dtype=torch.float32)
     shape = (parts, n, layout.rows, layout.weight.shape[3], j)
@@ -126,13 +127,13 @@ def _moments(
             *layout.poses.shape[1:3],
             layout.poses.stride(3),
             n_weights=layout.weight.shape[0],
-            q_pad=max(16, layout.pads[1]),
+            q_pad=q_pad,
             groups=given.warps // 4,
             uniform=given.uniform,
             backward=logits is not None,
             has_bias=given.bias is not None,
             has_gradient=gradient is not None,
-            stages=STAGES,
+            stages=layout.stages(q_pad * (64 + layout.columns)),
             num_warps=given.warps,
             **layout.places(),
             **layout.sizes(),
@@ -154,6 +155,7 @@ def _child_gradient(
     layout = given.layout
     n, i = layout.n_windows, layout.n_children
     tiles = triton.cdiv(n, 64 // layout.pads[0])
+    q_pad = max(16, layout.pads[1])
     n_part, parts = split(tiles, i, 4)
     unfolded = layout.poses.new_empty(n, i, layout.poses.shape[4])
     if n:
@@ -176,10 +178,10 @@ def _child_gradient(
             *layout.poses.shape[1:3],
             layout.poses.stride(3),
             n_weights=layout.weight.shape[0],
-            q_pad=max(16, layout.pads[1]),
+            q_pad=q_pad,
             uniform=given.uniform,
             has_bias=given.bias is not None,
-            stages=STAGES,
+            stages=layout.stages(q_pad * (64 + layout.columns)),
             num_warps=given.warps,
             **layout.places(),
             **layout.sizes(),
@@ -223,7 +225,7 @@ def _weight_gradient(
             uniform=given.uniform,
             has_bias=given.bias is not None,
             num_warps=given.warps,
-            num_stages=2 if layout.columns <= 128 else 1,
+            num_stages=layout.stages(256 * layout.columns, 2),
             **layout.places(),
             **layout.sizes(),
         )

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torchcaps.kernels.agreement import attend_kernel
 from torchcaps.kernels.agreement_backward import child_kernel, weight_kernel
-from torchcaps.kernels.layout import STAGES, Blocks, Layout, fold, split
+from torchcaps.kernels.layout import Blocks, Layout, fold, split
 
 __all__ = ["attend_backward", "attend_forward"]
 
@@ -51,6 +51,7 @@ def _attend(
 ) -> Tensor:
     """Launch the kernel over tiles of windows and, if these are few, parts of the children."""
     per_tile = 64 // layout.pads[0]
+    q_pad = max(16, layout.pads[1])
     tiles = triton.cdiv(layout.n_windows, per_tile)
     n_part, parts = split(tiles, layout.n_children, 4)
     total = parents.new_empty((parts, *parents.shape), dtype=torch.float32)
@@ -71,13 +72,13 @@ def _attend(
             *layout.poses.shape[1:3],
             layout.poses.stride(3),
             scale,
-            q_pad=max(16, layout.pads[1]),
+            q_pad=q_pad,
             groups=layout.warps // 4,
             backward=logits is not None,
             leaky=leaky,
             has_bias=bias is not None,
             has_gradient=gradient is not None,
-            stages=STAGES,
+            stages=layout.stages(q_pad * (64 + layout.columns)),
             num_warps=layout.warps,
             n_weights=layout.weight.shape[0],
             **layout.places(),
@@ -109,7 +110,7 @@ def _child_gradient(
             n_weights=layout.weight.shape[0],
             q_pad=layout.pads[1],
             block=block,
-            stages=STAGES,
+            stages=layout.stages(2 * layout.columns * block * layout.pads[1]),
             num_warps=layout.warps,
             **layout.sizes(),
         )
@@ -139,6 +140,7 @@ def _weight_gradient(
             q_pad=layout.pads[1],
             block=blocks.size,
             num_warps=layout.warps,
+            num_stages=layout.stages(64 * layout.columns, 3),
             **layout.places(),
             **layout.sizes(),
         )

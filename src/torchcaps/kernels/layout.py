@@ -11,7 +11,7 @@ from torch import Tensor
 from torchcaps.kernels.agreement_backward import fold_kernel
 from torchcaps.kernels.ops import power
 
-__all__ = ["STAGES", "Blocks", "Layout", "copied", "fold", "split"]
+__all__ = ["Blocks", "Layout", "copied", "fold", "split"]
 
 PROGRAMS = 528
 """Programs that fill a large GPU: four to each of 132 multiprocessors."""
@@ -19,8 +19,8 @@ PROGRAMS = 528
 SLOTS = 264
 """Programs that run at the same time there, as many registers as they take."""
 
-STAGES = 4
-"""How many loads ahead a program reads."""
+ROOM = 96 * 1024
+"""Bytes of shared memory for what a program reads ahead."""
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -79,6 +79,10 @@ class Layout:
     def warps(self) -> int:
         """So many that a thread holds 64 numbers of a tile of 64 rows."""
         return max(4, self.columns // 32)
+
+    def stages(self, entries: int, most: int = 4) -> int:
+        """How many loads ahead a program reads, each of so many entries."""
+        return max(1, min(most, ROOM // (entries * self.poses.element_size())))
 
     @property
     def operand(self) -> tl.dtype:

@@ -52,11 +52,11 @@ def obstacle(votes: Votes | Tensor) -> str | None:
     bias = votes.bias
     if bias is not None and (bias.requires_grad or bias.dim() != 3 or bias.shape[1] != 1):
         return "the votes have a bias that is learned or differs between parents"
-    if votes.poses.dtype not in (torch.float32, torch.bfloat16):
-        return f"the child poses are {votes.poses.dtype}, not float32 or bfloat16"
+    if _precision(votes) not in (torch.float32, torch.bfloat16):
+        return f"the child poses are {_precision(votes)}, not float32 or bfloat16"
     _, j, q, r = votes.weight.shape
-    columns = power(r) * power(j)
-    if columns > 512 or power(votes.rows) > 16 or power(q) > 128:
+    most = 512 if _precision(votes) == torch.bfloat16 else 256
+    if power(r) * power(j) > most or power(votes.rows) > 16 or power(q) > 64:
         return (
             f"{j} parents with poses of {votes.rows}x{r} from rows of {q} are too many for one tile"
         )
@@ -65,10 +65,7 @@ def obstacle(votes: Votes | Tensor) -> str | None:
 
 def lowered(votes: Votes) -> Votes:
     """Votes whose poses and weights are in the precision of autocast, if that is on."""
-    device = votes.poses.device.type
-    dtype = votes.poses.dtype
-    if device != "meta" and torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
+    dtype = _precision(votes)
     weight = votes.weight.to(dtype)
     return Votes(votes.poses.to(dtype), weight, votes.scale, votes.bias, votes.child, votes.window)
 
@@ -98,6 +95,14 @@ def operands(votes: Votes) -> tuple[Tensor, Tensor, Tensor | None, list[int]]:
     if bias is not None:
         bias = bias.expand(votes.shape[1], 1, votes.shape[3]).reshape(votes.shape[1], -1)
     return poses, votes.weight, bias, [n for side in votes.window or WHOLE for n in side]
+
+
+def _precision(votes: Votes) -> torch.dtype:
+    """What votes are multiplied in: what autocast says, if it is on."""
+    device = votes.poses.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return votes.poses.dtype
 
 
 def _interpreted() -> bool:
