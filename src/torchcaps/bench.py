@@ -11,9 +11,9 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,11 @@ from torchcaps.functional import (
     reconstruction_loss,
     spread_loss,
 )
+from torchcaps.layers import ConvCapsules
 from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, build
 from torchcaps.models.network import Classifier
 from torchcaps.models.zoo import ZOO
-from torchcaps.routing import Routing
+from torchcaps.routing import EMRouting, Routing
 
 __all__ = ["Measured", "Setting", "measure", "run"]
 
@@ -43,7 +44,7 @@ class Setting:
         mode: "train" (forward, backward, optimiser) or "inference".
         dtype: "bfloat16" runs under autocast.
         iterations: of the routing; None leaves the network's.
-        options: what to build the network with.
+        competition: of convolutional EM routing; see :class:`torchcaps.ConvCapsules`.
     """
 
     case: str
@@ -52,7 +53,7 @@ class Setting:
     mode: str = "train"
     dtype: str = "float32"
     iterations: int | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    competition: Literal["window", "image"] = "window"
 
     def has(self, word: str) -> bool:
         """Whether the arrangement names this."""
@@ -81,12 +82,14 @@ class Measured:
 
 def network(setting: Setting) -> Network:
     """The network of a setting, or its floor."""
-    net = build(setting.case, **setting.options)
+    net = build(setting.case)
     if setting.iterations is not None:
         net.set_iterations(setting.iterations)
     for module in net.modules():
         if isinstance(module, Routing):
             module.implementation = "torch" if setting.has("torch") else "auto"
+        if isinstance(module, ConvCapsules) and isinstance(module.routing, EMRouting):
+            module.competition = setting.competition
     if not setting.has("floor"):
         return net
     if isinstance(net, CapsNet):

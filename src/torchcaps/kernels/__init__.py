@@ -3,7 +3,16 @@
 Nothing here imports Triton before a kernel runs.
 """
 
+from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
 from torchcaps.kernels.gaussian_ops import moments
 from torchcaps.kernels.ops import attend, lowered, obstacle, size_obstacle
 
-__all__ = ["attend", "lowered", "moments", "obstacle", "size_obstacle"]
+__all__ = [
+    "attend",
+    "attend_in_chunks",
+    "lowered",
+    "moments",
+    "obstacle",
+    "size_obstacle",
+    "worth_chunking",
+]

@@ -185,7 +185,7 @@ def weight_kernel(
         place = tl.zeros([1], tl.int64) + tile
         place = (place * (r_size * n_parents) + r * n_parents + j) * 64
         place = place[:, None] + row[None, :]
-        place_mask = column_mask[:, None] & (row >= 0)[None, :]
+        place_mask = column_mask[:, None] & (window < n_windows)[None, :]
         before = tl.load(parents + place, mask=place_mask, other=0.0)
         behind = tl.load(gradient + place, mask=place_mask, other=0.0)
         before = tl.reshape(before, [r_pad, j_pad, per_tile, p_pad])

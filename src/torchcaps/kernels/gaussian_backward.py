@@ -217,7 +217,7 @@ def gaussian_weight_kernel(
         place = tl.zeros([1], tl.int64) + tile
         place = (place * (r_size * n_parents) + r * n_parents + j) * 64
         place = place[:, None] + row[None, :]
-        place_mask = column_mask[:, None] & (row >= 0)[None, :]
+        place_mask = column_mask[:, None] & (window < n_windows)[None, :]
         middle = tl.load(centre + place, mask=place_mask, other=0.0).to(tl.float32)
         f = tl.load(linear + place, mask=place_mask, other=0.0).to(tl.float32)
         h = tl.load(square + place, mask=place_mask, other=0.0).to(tl.float32)

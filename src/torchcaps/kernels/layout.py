@@ -65,10 +65,10 @@ class Layout:
 
     @property
     def pads(self) -> tuple[int, int, int, int]:
-        """p, q, r and j up to a power of two; a matrix product needs 16 columns."""
+        """p, q, r and j up to a power of two; a matrix product needs 16 rows and columns."""
         _, j, q, r = self.weight.shape
         r_pad = power(r)
-        return power(self.rows), power(q), r_pad, max(power(j), 16 // r_pad)
+        return power(self.rows), max(4, power(q)), r_pad, max(power(j), 16 // r_pad)
 
     @property
     def columns(self) -> int:

@@ -100,10 +100,16 @@ class Routing(nn.Module, ABC):
             return "there is no kernel for it"
         return kernels.size_obstacle(self.n_parents, self.d_parent)
 
+    def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
+        """Whether the plain function casts these votes in chunks, again in every iteration."""
+        return False
+
     def prepared(self, votes: Votes) -> Votes | Tensor:
-        """Votes as they are best routed several times: cast, or lowered for the kernel."""
+        """Votes as they are best routed several times: cast, or as they are for the kernel."""
         self.check(votes)
-        return kernels.lowered(votes) if self.fused(votes) else votes.dense()
+        if self.fused(votes):
+            return kernels.lowered(votes)
+        return votes if self.chunked(votes) else votes.dense()
 
     def cast(self, votes: Votes | Tensor) -> Tensor:
         """Dense votes ``[b i j e]``, checked against the sizes this routing was built for."""

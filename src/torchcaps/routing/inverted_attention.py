@@ -23,7 +23,8 @@ once per iteration with the parents of the iteration before. ``iterations`` of t
 step in one layer instead: the sequential routing of ablation B.
 """
 
-from typing import ClassVar, Literal, final
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeGuard, final
 
 import torch
 from torch import Tensor, nn
@@ -143,7 +144,9 @@ class InvertedAttentionRouting(Routing):
     ) -> Routed:
         """Take ``iterations`` steps from the given parents, or from none."""
         if self.fused(votes):
-            return self._attend(votes, parents)
+            return self._attend(kernels.lowered(votes), parents, kernels.attend)
+        if self.chunked(votes):
+            return self._attend(votes, parents, kernels.attend_in_chunks)
         dense = self.cast(votes)
         for _ in range(self.iterations):
             routed = inverted_attention_routing(dense, parents, scale=self.scale)
@@ -157,10 +160,18 @@ class InvertedAttentionRouting(Routing):
         """Ablation C needs the variance of the votes, which the kernel does not give."""
         return "activated=True has no kernel" if self.beta_a is not None else super().obstacle()
 
-    def _attend(self, votes: Votes, parents: Tensor | None) -> Routed:
-        """The same steps by kernels; the uniform one is a matrix product."""
+    def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
+        """Whether there are so many votes that they are cast in chunks."""
+        return self.beta_a is None and kernels.worth_chunking(votes)
+
+    def _attend(
+        self,
+        votes: Votes,
+        parents: Tensor | None,
+        attend: Callable[..., tuple[Tensor, Tensor]],
+    ) -> Routed:
+        """The same steps on votes that are not cast; the uniform one is a matrix product."""
         self.check(votes)
-        votes = kernels.lowered(votes)
         b, i, j, e = votes.shape
         scale = e**-0.5 if self.scale is None else self.scale
         for _ in range(self.iterations):
@@ -169,7 +180,7 @@ class InvertedAttentionRouting(Routing):
                 couplings = poses.new_full((1, 1, 1), 1 / j).expand(b, i, j)
             else:
                 _check_parents(parents, b, i, j, e)
-                poses, couplings = kernels.attend(votes, parents, scale=scale)
+                poses, couplings = attend(votes, parents, scale=scale)
             parents = self.norm(poses)
             routed = Routed(parents, lengths(poses), couplings)
         return routed
