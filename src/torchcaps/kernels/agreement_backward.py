@@ -9,11 +9,11 @@ import triton.language as tl
 
 from torchcaps.kernels.agreement import child_place, window_origin
 
-__all__ = ["child_kernel", "fold_kernel", "weight_kernel"]
+__all__ = ["child_kernel", "fold_kernel", "two_products", "weight_kernel"]
 
 
 @triton.jit
-def _two_products(a, x, b, y, operand: tl.constexpr):
+def two_products(a, x, b, y, operand: tl.constexpr):
     """A x + b y, in bfloat16 two at a time."""
     if operand == tl.bfloat16:
         a, x = tl.broadcast(a, x)
@@ -103,7 +103,7 @@ def child_kernel(
             mask = link_mask & (base + one < n_children)
             c = tl.load(couplings + link + (base + one) * n_parents, mask=mask, other=0.0)
             dl = tl.load(logits + link + (base + one) * n_parents, mask=mask, other=0.0)
-            d_votes = _two_products(
+            d_votes = two_products(
                 c[:, None, :, None, :], behind, dl[:, None, :, None, :], before, operand
             )
             d_votes = tl.reshape(d_votes, [64, r_pad * j_pad])
@@ -197,7 +197,7 @@ def weight_kernel(
             link_mask = (slot < n_windows) & (parent < n_parents) & (i < n_children)
             c = tl.load(couplings + link + i * n_parents, mask=link_mask, other=0.0)
             dl = tl.load(logits + link + i * n_parents, mask=link_mask, other=0.0)
-            d_votes = _two_products(
+            d_votes = two_products(
                 c[None, :, :, None], behind, dl[None, :, :, None], before, operand
             )
             d_votes = tl.reshape(d_votes, [r_pad * j_pad, 64])

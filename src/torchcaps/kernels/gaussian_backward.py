@@ -1,7 +1,8 @@
 """Triton kernels of EM routing, backward: gradients of child poses and weights.
 
 The gradient of a vote is r (f + 2 h d) from the moments and 2 dl h' d from the logits, with names
-as in :mod:`torchcaps.kernels.gaussian`; it depends on the vote, which is cast once more.
+as in :mod:`torchcaps.kernels.gaussian`; it depends on the vote, which is cast once more. Factors
+are in the precision of the child poses, and h and h' come doubled.
 """
 
 import triton
@@ -14,11 +15,13 @@ __all__ = ["gaussian_child_kernel", "gaussian_weight_kernel"]
 
 @triton.jit
 def _vote_gradient(off, r, dl, f, h, h_logits, uniform: tl.constexpr):
-    """R (f + 2 h d) from the moments and 2 dl h' d from the logits."""
+    """R (f + h d) from the moments and dl h' d from the logits; h and h' come doubled."""
+    f = f.to(tl.float32)
+    h = h.to(tl.float32)
     if uniform:
-        return r * (f + 2.0 * h * off)
+        return r * (f + h * off)
     else:
-        return r * f + 2.0 * (r * h + dl * h_logits) * off
+        return r * f + (r * h + dl * h_logits.to(tl.float32)) * off
 
 
 @triton.jit
@@ -85,11 +88,11 @@ def gaussian_child_kernel(
     place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
     shape: tl.constexpr = [4, p_pad, inner, r_pad, j_pad]
     middle = tl.load(centre + place, mask=place_mask, other=0.0).to(tl.float32)
-    f = tl.load(linear + place, mask=place_mask, other=0.0).to(tl.float32)
-    h = tl.load(square + place, mask=place_mask, other=0.0).to(tl.float32)
+    f = tl.load(linear + place, mask=place_mask, other=0.0)
+    h = tl.load(square + place, mask=place_mask, other=0.0)
     h_logits = h
     if not uniform:
-        h_logits = tl.load(square_logits + place, mask=place_mask, other=0.0).to(tl.float32)
+        h_logits = tl.load(square_logits + place, mask=place_mask, other=0.0)
     middle = tl.reshape(middle, shape)
     f = tl.reshape(f, shape)
     h = tl.reshape(h, shape)
@@ -131,7 +134,13 @@ def gaussian_child_kernel(
             share = share.to(tl.float32) * a
             dl = tl.load(logits + link + i * n_parents, mask=slot_mask, other=0.0).to(tl.float32)
         d_votes = _vote_gradient(
-            off, share[:, None, :, None, :], dl[:, None, :, None, :], f, h, h_logits, uniform
+            off,
+            share[:, None, :, None, :],
+            dl[:, None, :, None, :],
+            f,
+            h,
+            h_logits,
+            uniform,
         )
         d_votes = tl.reshape(d_votes, [64, r_pad * j_pad]).to(operand)
         rows = tl.dot(d_votes, tl.trans(w), input_precision=precision)
@@ -219,11 +228,11 @@ def gaussian_weight_kernel(
         place = place[:, None] + row[None, :]
         place_mask = column_mask[:, None] & (window < n_windows)[None, :]
         middle = tl.load(centre + place, mask=place_mask, other=0.0).to(tl.float32)
-        f = tl.load(linear + place, mask=place_mask, other=0.0).to(tl.float32)
-        h = tl.load(square + place, mask=place_mask, other=0.0).to(tl.float32)
+        f = tl.load(linear + place, mask=place_mask, other=0.0)
+        h = tl.load(square + place, mask=place_mask, other=0.0)
         h_logits = h
         if not uniform:
-            h_logits = tl.load(square_logits + place, mask=place_mask, other=0.0).to(tl.float32)
+            h_logits = tl.load(square_logits + place, mask=place_mask, other=0.0)
         slot = (tile * per_tile + tl.arange(0, per_tile))[None, :]
         link = slot.to(tl.int64) * (n_children * n_parents) + parent
         for one in tl.static_range(block):

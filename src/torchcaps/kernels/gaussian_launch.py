@@ -42,8 +42,8 @@ class Moments:
         return None if parents is None else self.layout.pack(parents, torch.float32)
 
     def by_tile(self, packed: Tensor | None) -> Tensor | None:
-        """``[n p r j]`` as ``[tile r j (w p)]``, in the precision of the child poses."""
-        return None if packed is None else self.layout.by_tile(packed.to(self.layout.poses.dtype))
+        """``[n p r j]`` as ``[tile r j (w p)]``."""
+        return None if packed is None else self.layout.by_tile(packed)
 
 
 def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -71,14 +71,16 @@ def moments_backward(
     """
     layout = given.layout
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
-    linear, second = given.pack(d_first), given.pack(d_second)
+    linear, second = (layout.pack(d, torch.float32) for d in (d_first, d_second))
     d_activations = torch.empty_like(given.activations, dtype=torch.float32)
     logits = torch.empty_like(couplings)
     constant = d_mass.float().contiguous()
     d_constant, first_moment, d_square = _moments(
         given, centre, constant, linear, second, couplings, d_couplings, logits, d_activations
     )
-    shared = (given, centre, linear, second, square, couplings, logits)
+    dtype = layout.poses.dtype
+    doubled = None if square is None else (2 * square).to(dtype)
+    shared = (given, centre, linear.to(dtype), (2 * second).to(dtype), doubled, couplings, logits)
     d_poses, d_weight = _child_gradient(*shared), _weight_gradient(*shared)
     d_centre = first_moment if given.square is None else -2 * given.square * first_moment
     return d_poses, d_weight, d_activations, d_centre, d_constant, d_square
@@ -145,8 +147,8 @@ def _moments(
 def _child_gradient(
     given: Moments,
     centre: Tensor,
-    linear: Tensor | None,
-    second: Tensor | None,
+    linear: Tensor,
+    second: Tensor,
     square: Tensor | None,
     couplings: Tensor,
     logits: Tensor,
@@ -192,8 +194,8 @@ def _child_gradient(
 def _weight_gradient(
     given: Moments,
     centre: Tensor,
-    linear: Tensor | None,
-    second: Tensor | None,
+    linear: Tensor,
+    second: Tensor,
     square: Tensor | None,
     couplings: Tensor,
     logits: Tensor,
