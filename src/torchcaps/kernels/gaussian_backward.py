@@ -1,8 +1,8 @@
 """Triton kernels of EM routing, backward: gradients of child poses and weights.
 
 The gradient of a vote is r (f + 2 h d) from the moments and 2 dl h' d from the logits, with names
-as in :mod:`torchcaps.kernels.gaussian`; it depends on the vote, which is cast once more. Factors
-are in the precision of the child poses, and h and h' come doubled.
+as in :mod:`torchcaps.kernels.gaussian`; it depends on the vote, which is cast once more. h and h'
+come doubled.
 """
 
 import triton
@@ -16,12 +16,10 @@ __all__ = ["gaussian_child_kernel", "gaussian_weight_kernel"]
 @triton.jit
 def _vote_gradient(off, r, dl, f, h, h_logits, uniform: tl.constexpr):
     """R (f + h d) from the moments and dl h' d from the logits; h and h' come doubled."""
-    f = f.to(tl.float32)
-    h = h.to(tl.float32)
     if uniform:
         return r * (f + h * off)
     else:
-        return r * f + (r * h + dl * h_logits.to(tl.float32)) * off
+        return r * f + (r * h + dl * h_logits) * off
 
 
 @triton.jit

@@ -78,9 +78,8 @@ def moments_backward(
     d_constant, first_moment, d_square = _moments(
         given, centre, constant, linear, second, couplings, d_couplings, logits, d_activations
     )
-    dtype = layout.poses.dtype
-    doubled = None if square is None else (2 * square).to(dtype)
-    shared = (given, centre, linear.to(dtype), (2 * second).to(dtype), doubled, couplings, logits)
+    doubled = None if square is None else 2 * square
+    shared = (given, centre, linear, 2 * second, doubled, couplings, logits)
     d_poses, d_weight = _child_gradient(*shared), _weight_gradient(*shared)
     d_centre = first_moment if given.square is None else -2 * given.square * first_moment
     return d_poses, d_weight, d_activations, d_centre, d_constant, d_square
