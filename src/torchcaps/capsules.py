@@ -174,7 +174,7 @@ class Votes:
             poses = self.poses.unflatten(1, (i // t, t)).sum(dim=1) if t < i else self.poses
             rows = poses.reshape(b, t, self.rows, q).transpose(1, 2).reshape(b, self.rows, t * q)
             weight = self.weight.permute(0, 2, 1, 3).reshape(t * q, j * r)
-            total = (rows @ weight).unflatten(2, (j, r)).transpose(1, 2).reshape(b, j, e)
+            total = (rows @ weight).reshape(b, self.rows, j, r).transpose(1, 2).reshape(b, j, e)
         else:
             total = self._convolved()
         if self.bias is not None:

@@ -4,7 +4,7 @@ Nothing here imports Triton before a kernel runs.
 """
 
 from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
-from torchcaps.kernels.gaussian_ops import moments
+from torchcaps.kernels.gaussian_ops import moments, moved_centre
 from torchcaps.kernels.ops import attend, lowered, obstacle, size_obstacle
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "attend_in_chunks",
     "lowered",
     "moments",
+    "moved_centre",
     "obstacle",
     "size_obstacle",
     "worth_chunking",

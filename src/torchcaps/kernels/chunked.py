@@ -83,12 +83,13 @@ class _Chunks:
 
     def pair(self, couplings: Tensor) -> Tensor:
         """``[b i j]`` as ``[t k b 1 j]``."""
-        pairs = couplings.to(self.dtype).unflatten(1, (-1, self.t))
+        pairs = couplings.to(self.dtype).reshape(-1, self.i // self.t, self.t, self.j)
         return pairs.permute(2, 1, 0, 3)[..., None, :].contiguous()
 
     def unpair(self, pairs: Tensor) -> Tensor:
         """The way back."""
-        return pairs.permute(2, 1, 0, 3).flatten(1, 2)
+        n, j = pairs.shape[2:]
+        return pairs.permute(2, 1, 0, 3).reshape(n, self.i, j)
 
 
 @torch.library.custom_op("torchcaps::attend_in_chunks", mutates_args=())

@@ -57,6 +57,7 @@ def moments_kernel(
     j_pad: tl.constexpr,
     groups: tl.constexpr,
     uniform: tl.constexpr,
+    coupled: tl.constexpr,
     backward: tl.constexpr,
     padded: tl.constexpr,
     has_bias: tl.constexpr,
@@ -67,7 +68,8 @@ def moments_kernel(
 ):
     """Moments of a tile of windows over a part of the children.
 
-    Forward: the form gives the logits, unless couplings are ``uniform``; moments are weighed by r.
+    Forward: the form gives the logits, unless couplings are ``uniform`` or known (``coupled``, for
+    the second moment alone); moments are weighed by r.
     Backward: the form gives the gradient of r; moments are weighed by the gradient of the logits.
     """
     tile = tl.program_id(0)
@@ -95,7 +97,7 @@ def moments_kernel(
     place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
     middle = tl.load(centre + place, mask=place_mask, other=0.0).to(tl.float32)
     middle = tl.reshape(middle, [4, p_pad, inner, groups, r_pad, j_in])
-    if backward or not uniform:
+    if backward or not (uniform or coupled):
         h = tl.load(square + place, mask=place_mask, other=0.0).to(tl.float32)
         h = tl.reshape(h, [4, p_pad, inner, groups, r_pad, j_in])
     if backward:
@@ -110,7 +112,7 @@ def moments_kernel(
     slots = slot[:, :, None, None]
     slot_mask = (slots < n_windows) & (parent < n_parents)
     start_of = slots.to(tl.int64) * n_parents + parent
-    if backward or not uniform:
+    if backward or not (uniform or coupled):
         base = tl.load(constant + start_of, mask=slot_mask, other=0.0).to(tl.float32)
     link = slots.to(tl.int64) * (n_children * n_parents) + parent
     m_total = tl.zeros([4, inner, groups, j_in], dtype=tl.float32)
@@ -154,6 +156,9 @@ def moments_kernel(
             weigh = c * (form - mean[:, :, None, None])
             if not uniform:
                 tl.store(logits + link + i * n_parents, weigh, mask=slot_mask)
+        elif coupled:
+            c = tl.load(couplings + link + i * n_parents, mask=slot_mask, other=0.0)
+            weigh = c.to(tl.float32) * a[:, :, None, None]
         elif uniform:
             weigh = tl.where(parent < n_parents, 1.0 / n_parents, 0.0) * a[:, :, None, None]
         else:
@@ -166,10 +171,11 @@ def moments_kernel(
             tl.store(couplings + link + i * n_parents, c, mask=slot_mask)
             weigh = c * a[:, :, None, None]
         if not (backward and uniform):
-            m_total += weigh
             off_weighed = off * weigh[:, None, :, :, None, :]
-            d_total += off_weighed
             s_total += off_weighed * off
+            if not coupled:
+                d_total += off_weighed
+                m_total += weigh
 
     place += part.to(tl.int64) * n_windows * (p_size * r_size * n_parents)
     tl.store(first_moment + place, tl.reshape(d_total, [64, r_pad * j_pad]), mask=place_mask)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.kernels.gaussian_ops import moved_centre
 from torchcaps.kernels.layout import Blocks, Layout, fold, split
 
 __all__ = ["Moments", "moments_backward", "moments_forward"]
@@ -47,19 +48,36 @@ class Moments:
 
 
 def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mass ``[n j]``, first and second moments ``[n j e]`` and couplings ``[n i j]``."""
+    """Mass ``[n j]``, first and second moments ``[n j e]`` and couplings ``[n i j]``.
+
+    The second moment is about the new mean, which may be many deviations away from the centre: in
+    float32 it is taken in a second pass, as the difference of two large numbers would be rough.
+    """
     layout = given.layout
     n, i, j = layout.n_windows, layout.n_children, layout.weight.shape[1]
     couplings = layout.poses.new_empty(0 if given.uniform else n, i, j)
     constant = None if given.constant is None else given.constant.float().contiguous()
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
-    moments = _moments(given, centre, constant, None, square, couplings, None, None, None)
-    return *moments, couplings
+    mass, first, second = _moments(
+        given, centre, constant, None, square, couplings, None, None, None
+    )
+    new = moved_centre(given.centre, mass, first)
+    if layout.poses.dtype == torch.bfloat16:
+        step = new - given.centre
+        second = second - 2 * step * first + step.square() * mass[..., None]
+    else:
+        known = not given.uniform
+        centre = layout.pack(new, torch.float32)
+        _, _, second = _moments(
+            given, centre, None, None, None, couplings, None, None, None, coupled=known
+        )
+    return mass, first, second, couplings
 
 
 def moments_backward(
     given: Moments,
     couplings: Tensor,
+    step: Tensor,
     d_mass: Tensor,
     d_first: Tensor,
     d_second: Tensor,
@@ -68,8 +86,11 @@ def moments_backward(
     """Gradients of child poses, weight, activations, centre, constant and square.
 
     Those of the last three are of the logits alone: moments about another centre are the caller's.
+    ``step`` is how far the new mean is from the centre.
     """
     layout = given.layout
+    d_mass = d_mass + (d_second * step.square()).sum(dim=-1)
+    d_first = d_first - 2 * d_second * step
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
     linear, second = (layout.pack(d, torch.float32) for d in (d_first, d_second))
     d_activations = torch.empty_like(given.activations, dtype=torch.float32)
@@ -95,6 +116,8 @@ def _moments(
     gradient: Tensor | None,
     logits: Tensor | None,
     d_activations: Tensor | None,
+    *,
+    coupled: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     layout = given.layout
     n, j = layout.n_windows, layout.weight.shape[1]
@@ -131,6 +154,7 @@ def _moments(
             q_pad=q_pad,
             groups=given.warps // 4,
             uniform=given.uniform,
+            coupled=coupled,
             backward=logits is not None,
             has_bias=given.bias is not None,
             has_gradient=gradient is not None,
@@ -139,8 +163,8 @@ def _moments(
             **layout.places(),
             **layout.sizes(),
         )
-    moments = (layout.unpack(m.sum(dim=0), torch.float32) for m in (first, second))
-    return mass.sum(dim=0), *moments
+    first, second = (layout.unpack(m.sum(dim=0), torch.float32) for m in (first, second))
+    return mass.sum(dim=0), first, second
 
 
 def _child_gradient(

@@ -11,7 +11,7 @@ from torchcaps.kernels.ops import layout_of, operands
 if TYPE_CHECKING:
     from torchcaps.kernels.gaussian_launch import Moments
 
-__all__ = ["moments"]
+__all__ = ["moments", "moved_centre"]
 
 
 def moments(
@@ -28,14 +28,20 @@ def moments(
     without ``square``, a_i / (number of parents).
 
     Returns:
-        sum_i r_ij ``[b j]``, sum_i r_ij d and sum_i r_ij d^2 ``[b j e]`` with d = v_ij - centre_j,
-        and the couplings before they are weighed by a_i, ``[b i j]``, empty if they are uniform.
+        sum_i r_ij ``[b j]``; sum_i r_ij (v_ij - centre_j) ``[b j e]``; sum_i r_ij (v_ij - new_j)^2
+        about the new mean of :func:`moved_centre`, held constant; and the couplings before they are
+        weighed by a_i, ``[b i j]``, empty if they are uniform.
     """
     poses, weight, bias, window = operands(votes)
     out: tuple[Tensor, Tensor, Tensor, Tensor] = _moments(
         poses, weight, bias, activations.float().contiguous(), centre, constant, square, window
     )
     return out
+
+
+def moved_centre(centre: Tensor, mass: Tensor, first: Tensor) -> Tensor:
+    """The mean of votes from their mass and their first moment about a centre."""
+    return (first + centre * mass[..., None]) / (mass[..., None] + 1e-7)
 
 
 def _given(
@@ -99,6 +105,7 @@ def _moments_backward(
     constant: Tensor | None,
     square: Tensor | None,
     couplings: Tensor,
+    step: Tensor,
     d_mass: Tensor,
     d_first: Tensor,
     d_second: Tensor,
@@ -108,7 +115,7 @@ def _moments_backward(
     from torchcaps.kernels.gaussian_launch import moments_backward
 
     given = _given(poses, weight, bias, activations, centre, constant, square, window)
-    return moments_backward(given, couplings, d_mass, d_first, d_second, d_couplings)
+    return moments_backward(given, couplings, step, d_mass, d_first, d_second, d_couplings)
 
 
 @_moments_backward.register_fake
@@ -121,6 +128,7 @@ def _(
     constant: Tensor | None,
     square: Tensor | None,
     couplings: Tensor,
+    step: Tensor,
     d_mass: Tensor,
     d_first: Tensor,
     d_second: Tensor,
@@ -152,16 +160,17 @@ def _backward(
     d_couplings: Tensor | None,
 ) -> tuple[Any, ...]:
     *tensors, couplings, mass, first = ctx.saved_tensors
-    square = tensors[6]
+    centre, square = tensors[4], tensors[6]
+    step = moved_centre(centre, mass, first) - centre
     d_mass = torch.zeros_like(mass) if d_mass is None else d_mass
     d_first = torch.zeros_like(first) if d_first is None else d_first
     d_second = torch.zeros_like(first) if d_second is None else d_second
     if d_couplings is not None:
         d_couplings = None if square is None else d_couplings.contiguous()
     d_poses, d_weight, d_activations, d_centre, d_constant, d_square = _moments_backward(
-        *tensors, couplings, d_mass, d_first, d_second, d_couplings, ctx.window
+        *tensors, couplings, step, d_mass, d_first, d_second, d_couplings, ctx.window
     )
-    moved = -mass[..., None] * d_first - 2 * first * d_second
+    moved = -mass[..., None] * d_first
     if square is None:
         return d_poses, d_weight, None, d_activations, moved, None, None, None
     return d_poses, d_weight, None, d_activations, d_centre + moved, d_constant, d_square, None

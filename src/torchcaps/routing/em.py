@@ -205,9 +205,10 @@ class EMRouting(Routing):
             mass, first, second, _ = kernels.moments(votes, activations, centre)
             couplings = centre.new_full((1, 1, 1), 1 / j).expand(b, i, j)
             for step in range(self.iterations):
-                poses = (first + centre * mass[..., None]) / (mass[..., None] + 1e-7)  # line 3
-                moved = poses - centre
-                spread = second - 2 * moved * first + moved.square() * mass[..., None]
+                poses = kernels.moved_centre(centre, mass, first)  # line 3
+                moved = poses - poses.detach()  # zero, with the gradient of the mean
+                about = first + (centre - poses.detach()) * mass[..., None]
+                spread = second - 2 * moved * about
                 variance = (spread / (mass[..., None] + 1e-7)).clamp_min(0) + self.min_variance
                 log_sigma = 0.5 * variance.log()
                 cost = (self.beta_u[:, None] + log_sigma).sum(dim=-1) * mass * self.cost_scale

@@ -2,15 +2,14 @@
 
 A case is a network of the zoo and its floor: the same backbone with average pooling or, for
 CapsNet, the same network with a matrix product in place of routing. An arrangement is how it runs:
-"torch" (the plain functions), "fused" (the kernels), either with "+compile"; "+graph" captures the
-whole training step as a CUDA graph. Everything asked for in one call is measured in turn, round by
-round, so that a change of the machine's mood hits all alike.
+"torch" (the plain functions), "dense" (those on votes that are all cast first), "fused" (the
+kernels); "+compile" compiles, "+graph" captures the whole step as a CUDA graph.
 """
 
 import gc
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from torchcaps.capsules import Votes
 from torchcaps.functional import (
     cross_entropy_loss,
     margin_loss,
@@ -30,7 +30,7 @@ from torchcaps.models.network import Classifier
 from torchcaps.models.zoo import ZOO
 from torchcaps.routing import EMRouting, Routing
 
-__all__ = ["Measured", "Setting", "measure", "run"]
+__all__ = ["Measured", "Setting", "measure", "network", "stepper"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Setting:
 
     Args:
         case: a network of the zoo.
-        arrangement: "torch", "fused" or "floor", with "+compile" and "+graph" as wanted.
+        arrangement: "torch", "dense", "fused" or "floor", with "+compile" and "+graph" as wanted.
         batch: images of a step.
         mode: "train" (forward, backward, optimiser) or "inference".
         dtype: "bfloat16" runs under autocast.
@@ -87,7 +87,10 @@ def network(setting: Setting) -> Network:
         net.set_iterations(setting.iterations)
     for module in net.modules():
         if isinstance(module, Routing):
-            module.implementation = "torch" if setting.has("torch") else "auto"
+            plain = setting.has("torch") or setting.has("dense")
+            module.implementation = "torch" if plain else "auto"
+            if setting.has("dense"):
+                module.register_forward_pre_hook(_cast)
         if isinstance(module, ConvCapsules) and isinstance(module.routing, EMRouting):
             module.competition = setting.competition
     if not setting.has("floor"):
@@ -104,6 +107,12 @@ def network(setting: Setting) -> Network:
         nn.Linear(net.backbone.out_channels, net.n_classes),
     )
     return Classifier(ZOO[setting.case].image_shape, net.n_classes, pooled)
+
+
+def _cast(routing: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Cast all votes before they are routed."""
+    votes, *rest = given
+    return (votes.dense() if isinstance(votes, Votes) else votes, *rest)
 
 
 def loss_of(net: Network, images: Tensor, targets: Tensor) -> Tensor:
@@ -134,7 +143,9 @@ def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
     net = network(setting).to(device)
     channels_last = device.type == "cuda"
     if channels_last:
-        net = net.to(memory_format=torch.channels_last)
+        for parameter in net.parameters():
+            if parameter.dim() == 4 and parameter.shape[2:] != (1, 1):
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     images = torch.rand(setting.batch, *net.image_shape, device=device)
     if channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
@@ -206,11 +217,6 @@ def measure(
     return Measured(setting, seconds, peak, ready)
 
 
-def run(settings: Sequence[Setting], *, device: torch.device, repeats: int = 20) -> list[Measured]:
-    """Time settings one after another."""
-    return [measure(setting, device=device, repeats=repeats) for setting in settings]
-
-
 def _wait(cuda: bool) -> None:
     if cuda:
         torch.cuda.synchronize()
@@ -226,4 +232,4 @@ def _timed(step: Callable[[], None], cuda: bool) -> float:
     step()
     last.record()
     last.synchronize()
-    return first.elapsed_time(last) / 1000
+    return float(first.elapsed_time(last)) / 1000

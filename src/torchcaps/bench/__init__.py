@@ -1,0 +1,20 @@
+"""Speed and memory of routings and networks on this machine."""
+
+from torchcaps.bench.command import bench_command
+from torchcaps.bench.measure import Measured, Setting, measure
+from torchcaps.bench.plans import PLANS, plan
+from torchcaps.bench.rows import COLUMNS, append, read, rows_of, table
+
+__all__ = [
+    "COLUMNS",
+    "PLANS",
+    "Measured",
+    "Setting",
+    "append",
+    "bench_command",
+    "measure",
+    "plan",
+    "read",
+    "rows_of",
+    "table",
+]
