@@ -2,8 +2,9 @@
 
 A case is a network of the zoo and its floor: the same backbone with average pooling or, for
 CapsNet, the same network with a matrix product in place of routing. An arrangement is how it runs:
-"torch" (the plain functions), "dense" (those on votes that are all cast first), "fused" (the
-kernels); "+compile" compiles, "+graph" captures the whole step as a CUDA graph.
+"torch" (the plain functions), "dense" (those on votes that are all cast first, with every update
+of every layer), "fused" (the kernels); "+compile" compiles, "+graph" captures the whole step as a
+CUDA graph.
 """
 
 import gc
@@ -115,9 +116,9 @@ def _cast(routing: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
     return (votes.dense() if isinstance(votes, Votes) else votes, *rest)
 
 
-def loss_of(net: Network, images: Tensor, targets: Tensor) -> Tensor:
-    """The loss the network's paper trains with."""
-    out = net(images, targets)
+def loss_of(net: Network, images: Tensor, targets: Tensor, *, whole: bool = False) -> Tensor:
+    """The loss the network's paper trains with; ``whole`` computes what it does not need too."""
+    out = net(images, targets, couplings=whole)
     if isinstance(net, CapsNet):
         loss = margin_loss(out.scores.float(), targets)
         if out.reconstruction is None:
@@ -156,7 +157,8 @@ def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
     optimiser = torch.optim.SGD(
         net.parameters(), lr=1e-4, momentum=0.9, fused=device.type == "cuda"
     )
-    loss = compiled(loss_of) if setting.has("compile") else loss_of
+    wanted = partial(loss_of, whole=setting.has("dense"))
+    loss = compiled(wanted) if setting.has("compile") else wanted
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
