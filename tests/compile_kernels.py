@@ -12,6 +12,7 @@ from torchcaps.kernels.agreement import attend_kernel
 from torchcaps.kernels.agreement_backward import child_kernel, fold_kernel, weight_kernel
 from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
 
 MOST = 227 * 1024
 PLACES: dict[str, Any] = {"width_out": 7, "area_out": 49, "width_k": 3, "n_types": 32}
@@ -26,7 +27,7 @@ SIZES |= {f"{letter}_size": 4 for letter in "pqr"} | {"p_pad": 4, "r_pad": 4}
 WIDE = SIZES | {f"{letter}_size": 6 for letter in "pqr"} | {"p_pad": 8, "r_pad": 8}
 LOW = ("poses", "weight", "parents", "gradient", "couplings", "logits", "d_poses", "grid")
 NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "stride_t", "size"]
-NUMBERS += ["height_out"]
+NUMBERS += ["height_out", "n_rows", "blocks"]
 
 
 def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: Any) -> None:
@@ -40,7 +41,7 @@ def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: 
             given[(index,)] = values.get(name)
         elif name == "geometry":
             signature[name] = ("i32",) * 7
-        elif name == "scale":
+        elif name in ("scale", "eps"):
             signature[name] = "fp32"
         elif name in NUMBERS or (name == "width_out" and kernel is fold_kernel):
             signature[name] = "i32"
@@ -77,6 +78,9 @@ def main() -> None:
         build(gaussian_weight_kernel, absent, 8, 2, form | {"q_pad": 4, "block": 4})
     sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
     build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})
+    rows = {"d": 16, "d_pad": 16, "rows": 256}
+    build(pose_norm_kernel, (), 4, 3, rows)
+    build(pose_norm_backward_kernel, (), 4, 3, rows)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Kernels in Triton's interpreter; run by test_kernels.py with TRITON_INTERPRET=1."""
 
+import copy
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from kernel_cases import (
     exact_agreement,
 )
 from torchcaps.capsules import Votes, Window
-from torchcaps.kernels import gaussian_ops, ops
+from torchcaps.kernels import gaussian_ops, norm_ops, ops, pose_norm
 
 torch.set_num_threads(1)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -72,6 +73,36 @@ def test_the_moments_operator_keeps_its_promises(uniform: bool) -> None:
     square = None if uniform else (-torch.rand(8, 3, 4)).requires_grad_()
     arguments = (poses, weight, None, activations, centre, constant, square, window)
     torch.library.opcheck(gaussian_ops._moments, arguments)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 7, 16), (1, 1), (300, 36)])
+def test_poses_are_normalised_as_by_pytorch(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    norm = torch.nn.LayerNorm(shape[-1]).double()
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    poses = torch.randn(shape, dtype=torch.float64) + 1
+    towards = torch.randn(shape, dtype=torch.float64)
+
+    def everything(kind: torch.dtype, fused: bool) -> dict[str, Tensor]:
+        module, x = copy.deepcopy(norm).to(kind), poses.to(kind).requires_grad_()
+        out = pose_norm(module, x) if fused else module(x)
+        leaves = (x, *module.parameters())
+        gradients = torch.autograd.grad((out * towards.to(kind)).sum(), leaves)
+        return dict(zip(("out", "d poses", "d weight", "d bias"), (out, *gradients), strict=True))
+
+    exact = everything(torch.float64, False)
+    got, plain = (everything(torch.float32, fused) for fused in (True, False))
+    if shape[-1] == 1:
+        del got["d poses"], plain["d poses"], exact["d poses"]  # zero, and rounding
+    compare(got, plain, exact, torch.float32)
+
+
+def test_normalising_is_an_operator_too() -> None:
+    torch.use_deterministic_algorithms(False)
+    poses, weight = torch.randn(4, 3, 5, requires_grad=True), torch.randn(5, requires_grad=True)
+    bias = torch.randn(5, requires_grad=True)
+    torch.library.opcheck(norm_ops._pose_norm, (poses, weight, bias, 1e-5, torch.float32))
 
 
 class Layers(torch.nn.Module):

@@ -197,9 +197,7 @@ def _captured(step: Callable[[], None]) -> Callable[[], None]:
     return replay
 
 
-def measure(
-    setting: Setting, *, device: torch.device, repeats: int = 20, warmup: int = 5
-) -> Measured:
+def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Measured:
     """Time one setting on its own."""
     cuda = device.type == "cuda"
     if cuda:
@@ -212,7 +210,7 @@ def measure(
     step()
     _wait(cuda)
     ready = time.perf_counter() - start
-    for _ in range(warmup):
+    for _ in range(5 if cuda else 1):
         step()
     seconds = tuple(_timed(step, cuda) for _ in range(repeats))
     peak = torch.cuda.max_memory_allocated() / 2**20 if cuda else float("nan")

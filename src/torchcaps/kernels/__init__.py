@@ -5,6 +5,7 @@ Nothing here imports Triton before a kernel runs.
 
 from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
 from torchcaps.kernels.gaussian_ops import moments, moved_centre
+from torchcaps.kernels.norm_ops import pose_norm
 from torchcaps.kernels.ops import attend, lowered, obstacle, size_obstacle
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "moments",
     "moved_centre",
     "obstacle",
+    "pose_norm",
     "size_obstacle",
     "worth_chunking",
 ]

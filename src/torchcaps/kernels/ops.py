@@ -12,7 +12,17 @@ from torchcaps.capsules import Votes, Window
 if TYPE_CHECKING:
     from torchcaps.kernels.layout import Layout
 
-__all__ = ["attend", "layout_of", "lowered", "obstacle", "operands", "power", "size_obstacle"]
+__all__ = [
+    "attend",
+    "layout_of",
+    "lowered",
+    "machine_obstacle",
+    "obstacle",
+    "on_gpu",
+    "operands",
+    "power",
+    "size_obstacle",
+]
 
 WHOLE = Window((1, 1))
 
@@ -22,8 +32,8 @@ def power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def size_obstacle(n_parents: int, d_parent: int) -> str | None:
-    """Why parents of this size have no kernel, if so; the shape of the weights may add to it."""
+def machine_obstacle() -> str | None:
+    """Why no kernel runs on this machine, if so."""
     if not _interpreted():
         if not torch.cuda.is_available():
             return "there is no CUDA device"
@@ -31,9 +41,19 @@ def size_obstacle(n_parents: int, d_parent: int) -> str | None:
             return "the GPU is older than compute capability 8.0"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
+    return None
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor is where kernels run; in Triton's interpreter that is everywhere."""
+    return tensor.device.type == "cuda" or (_interpreted() and tensor.device.type == "cpu")
+
+
+def size_obstacle(n_parents: int, d_parent: int) -> str | None:
+    """Why parents of this size have no kernel, if so; the shape of the weights may add to it."""
     if n_parents > 512 or d_parent > 512:
         return f"{n_parents} parents with poses of {d_parent} are too many for one tile"
-    return None
+    return machine_obstacle()
 
 
 def obstacle(votes: Votes | Tensor) -> str | None:
@@ -43,7 +63,7 @@ def obstacle(votes: Votes | Tensor) -> str | None:
     why = size_obstacle(*votes.shape[2:])
     if why is not None:
         return why
-    if votes.poses.device.type != "cuda" and not _interpreted():
+    if not on_gpu(votes.poses):
         return f"the votes are on {votes.poses.device.type}, not on a GPU"
     if votes.child is not None:
         return "parents of different windows compete"

@@ -181,7 +181,7 @@ class InvertedAttentionRouting(Routing):
             else:
                 _check_parents(parents, b, i, j, e)
                 poses, couplings = attend(votes, parents, scale=scale)
-            parents = self.norm(poses)
+            parents = kernels.pose_norm(self.norm, poses)
             routed = Routed(parents, lengths(poses), couplings)
         return routed
 

@@ -1,0 +1,56 @@
+"""Fill results/speed.csv: one run measures the settings of the plans it is given, in turn.
+
+    PYTHONPATH=src python benchmarks/speed.py quick              # a GPU, nothing compiled: a minute
+    PYTHONPATH=src python benchmarks/speed.py tsai sabour em     # compiled: a minute per setting
+    PYTHONPATH=src python benchmarks/speed.py cpu --threads 2 --repeats 3
+
+Every row is written as soon as all settings of its plan are done. README.md beside this says what
+the figures mean.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+from torchcaps.bench import PLANS, append, measure, plan, rows_of, table
+from torchcaps.bench.measure import Measured, Setting
+from torchcaps.bench.rows import commit
+
+ROOT = Path(__file__).parent.parent
+
+
+def attempt(setting: Setting, device: torch.device, repeats: int) -> list[Measured]:
+    """One measurement, or none and a line that says why."""
+    try:
+        measured = measure(setting, device=device, repeats=repeats)
+    except (RuntimeError, ValueError) as error:
+        sys.stdout.write(f"{setting}: {str(error).splitlines()[0]}\n")
+        return []
+    said = f"{measured.images_per_s:,.1f} images/s, {measured.peak_mib:,.0f} MiB"
+    sys.stdout.write(f"{setting.case} {setting.arrangement} {setting.batch}: {said}\n")
+    sys.stdout.flush()
+    return [measured]
+
+
+def main() -> None:
+    """Measure, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("plans", nargs="+", help=", ".join(PLANS))
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed.csv")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=None)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for name in options.plans:
+        measured = [m for s in plan(name) for m in attempt(s, device, options.repeats)]
+        rows = rows_of(measured, device=device, revision=commit(ROOT))
+        append(options.out, rows)
+        sys.stdout.write(table(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
