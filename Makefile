@@ -17,7 +17,7 @@ test: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -q
 
 reliability: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python tests/fuzz_data.py --mutations 1000000
+	PYTHONPATH=tests $(BIN)/python -m reliability
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -15,6 +15,7 @@ from torchcaps.data import (
     Channels,
     Contrast,
     Crop,
+    Cutout,
     Flip,
     Mono,
     Normalise,
@@ -67,6 +68,40 @@ def test_a_centre_crop_is_the_middle() -> None:
         CentreCrop(11)(images, draws(2))
     with pytest.raises(ValueError, match="cannot cut 11x11 from images of 10x10"):
         Crop(11)(images, draws(2))
+
+
+@given(st.integers(1, 14), st.integers(0, 1000))
+@settings(deadline=None)
+def test_a_cutout_fills_one_square_and_nothing_else(size: int, seed: int) -> None:
+    images = random_images(8, 2, 9, seed) | 1
+    for pixels in (images, images.float()):
+        cut = Cutout(size)(pixels, draws(8, seed))
+        assert cut.dtype == pixels.dtype
+        for before, after in zip(pixels, cut, strict=True):
+            filled = after == 0
+            expected = []
+            for row in range(9):
+                for column in range(9):
+                    square = torch.zeros(9, 9, dtype=torch.bool)
+                    top, left = row - size // 2, column - size // 2
+                    square[max(0, top) : top + size, max(0, left) : left + size] = True
+                    expected.append(square)
+            assert torch.equal(filled[0], filled[1])
+            assert any(torch.equal(filled[0], square) for square in expected)
+            assert torch.equal(after[~filled], before[~filled])
+
+
+def test_cutouts_are_everywhere_and_have_their_fill() -> None:
+    images = torch.zeros(2000, 1, 6, 6, dtype=torch.uint8)
+    cut = Cutout(3, fill=9)(images, draws(2000))
+    assert len({tuple(x.flatten().tolist()) for x in cut}) == 36
+    assert set(cut.flatten().tolist()) == {0, 9}
+    assert set(Cutout(3, fill=-0.5)(images.float(), draws(2000)).flatten().tolist()) == {0.0, -0.5}
+    for wrong in (-1, 0.5, 256):
+        with pytest.raises(ValueError, match=r"fill must be a whole number in 0\.\.255"):
+            Cutout(3, fill=wrong)(images, draws(2000))
+    with pytest.raises(ValueError, match="size must be at least 1"):
+        Cutout(0)
 
 
 def test_half_of_the_images_are_flipped_each_for_itself() -> None:
@@ -153,7 +188,14 @@ def test_normalising_refuses_images_of_other_channels_and_takes_tensors() -> Non
 def test_every_transform_takes_an_empty_batch() -> None:
     images = random_images(0)
     normalise = Normalise([0] * 3, [1] * 3)
-    others: tuple[Transform, ...] = (Shift(1), Crop(4), CentreCrop(4), Mono(), normalise)
+    others: tuple[Transform, ...] = (
+        Shift(1),
+        Crop(4),
+        CentreCrop(4),
+        Mono(),
+        Cutout(3),
+        normalise,
+    )
     for transform in ALL + others:
         assert len(transform(images, draws(0))) == 0
 

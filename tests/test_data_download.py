@@ -67,10 +67,8 @@ def serving(content: bytes = CONTENT) -> Iterator[Server]:
                 return
             if kind == "slow":
                 time.sleep(0.5)
-            body = content[start:]
+            body = content if kind == "noresume" else content[start:]
             self.head(len(body), 206 if wanted and kind != "noresume" else 200)
-            if kind == "noresume":
-                body = content
             if kind == "cut" and server.cut:
                 server.cut -= 1
                 body = body[: len(body) // 2]

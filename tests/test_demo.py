@@ -9,50 +9,50 @@ from typer.testing import CliRunner
 
 from torchcaps import __version__, list_models
 from torchcaps.cli import app
-from torchcaps.demo import CONTENDERS, SmallCapsNet, train
+from torchcaps.recipes import RECIPES, get
+from torchcaps.train import train
 
 README = Path(__file__).parents[1] / "README.md"
+DEMOS = [name for name in RECIPES if name.startswith("demo/")]
 
 
-@pytest.mark.parametrize("name", CONTENDERS)
-def test_every_routing_reaches_what_the_readme_says(name: str) -> None:
-    result = train(CONTENDERS[name])
-    shown = re.search(rf"^\| {re.escape(name)} \| ([\d.]+)% \|$", README.read_text(), re.MULTILINE)
+@pytest.mark.parametrize("name", DEMOS)
+def test_every_routing_reaches_what_the_readme_says(name: str, tmp_path: Path) -> None:
+    row = train(get(name), out=tmp_path, device="cpu", tensorboard=False)
+    routing = name.partition("strokes-")[2]
+    shown = re.search(rf"^\| {routing} .*\| ([\d.]+) % \|$", README.read_text(), re.MULTILINE)
     assert shown is not None
-    assert 100 * result.accuracy == pytest.approx(float(shown[1]), abs=2.5)
-    network = SmallCapsNet(CONTENDERS[name])
-    assert result.parameters == sum(p.numel() for p in network.parameters())
+    assert row["test"] == pytest.approx(float(shown[1]), abs=2.5)
 
 
-def test_training_is_reproducible() -> None:
-    contender = next(iter(CONTENDERS.values()))
-    first: list[float] = []
-    second: list[float] = []
-    train(contender, steps=5, progress=lambda step, loss: first.append(loss))
-    train(contender, steps=5, progress=lambda step, loss: second.append(loss))
-    assert len(first) == 5
-    assert first == second
-
-
-def test_the_command_prints_a_table_or_json() -> None:
-    runner = CliRunner()
-    table = runner.invoke(app, ["demo", "--steps", "1"])
+def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
+    runner, quick = CliRunner(), ["--steps", "1", "--no-figures", "--out", str(tmp_path)]
+    table = runner.invoke(app, ["demo", "dynamic", "pairwise", *quick])
     assert table.exit_code == 0
-    assert all(name in table.stdout for name in CONTENDERS)
-    printed = runner.invoke(app, ["demo", "--steps", "1", "--json"])
-    assert set(json.loads(printed.stdout)) == set(CONTENDERS)
+    assert "dynamic" in table.stdout
+    assert "pairwise" in table.stdout
+    printed = runner.invoke(app, ["demo", "em", *quick, "--json"])
+    assert set(json.loads(printed.stdout)) == {"em"}
     assert runner.invoke(app, ["--version"]).stdout.strip() == __version__
 
 
-def test_the_list_names_every_network() -> None:
-    rows = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)
+def test_the_list_names_every_network_and_every_recipe() -> None:
+    runner = CliRunner()
+    rows = json.loads(runner.invoke(app, ["list", "--networks", "--json"]).stdout)
     assert [row["network"] for row in rows] == list_models()
     sizes = {row["network"]: row["parameters"] for row in rows}
     assert sizes["tsai2020/cifar10-resnet"] == 1_828_817
-    assert CliRunner().invoke(app, ["list"]).exit_code == 0
+    recipes = json.loads(runner.invoke(app, ["list", "--json"]).stdout)
+    assert [row["recipe"] for row in recipes] == list(RECIPES)
+    listed = runner.invoke(app, ["list"])
+    assert listed.exit_code == 0
+    assert "sabour2017/mnist " in listed.stdout
 
 
-@pytest.mark.parametrize("arguments", [["demo", "--steps", "0"], ["dmeo"], ["demo", "--seed", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["demo", "--steps", "0"], ["dmeo"], ["demo", "--seed", "x"], ["demo", "dynamite"]],
+)
 def test_wrong_use_exits_with_2_and_no_trace(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2

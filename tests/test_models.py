@@ -52,6 +52,8 @@ COUNTS = [
     ("choi2019/cifar10-3-32", 8_949_632, 8_949_888, "8.9M"),
     ("choi2019/cifar10-4-32", 9_566_336, 9_566_592, "9.6M"),
     ("choi2019/cifar10", 9_566_336, 9_566_592, "9.6M"),
+    ("choi2019/mnist-dynamic", 8_215_568, None, "8.21M"),
+    ("choi2019/cifar10-dynamic", 11_749_120, None, "11.74M"),
     ("zhao2020/cifar10-light", 1_002_816, None, None),
     ("zhao2020/cifar10", 903_760, 907_504, "less than 1M"),
     ("zhao2020/fashion-mnist", 903_472, 907_216, "less than 1M"),

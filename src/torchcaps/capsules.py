@@ -119,6 +119,7 @@ class Votes:
                 f"a pose of {d_child} numbers does not divide into rows of {q}, as the weight "
                 f"{list(self.weight.shape)} needs"
             )
+        check_alike("child poses", self.poses, "the weights", self.weight)
 
     @property
     def rows(self) -> int:
@@ -193,3 +194,15 @@ class Votes:
         out = F.conv2d(grid, kernel, None, self.window.stride, self.window.padding)
         out = out.permute(0, 2, 3, 1).reshape(n, self.rows, *out.shape[2:], j, r)
         return out.permute(0, 2, 3, 4, 1, 5).reshape(-1, j, self.rows * r)
+
+
+def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Refuse tensors of two devices, or one of float64, which autocast does not convert."""
+    if tensor.device != other.device:
+        raise ValueError(
+            f"{name} are on {tensor.device} and {other_name} on {other.device}: move one with .to()"
+        )
+    if tensor.dtype != other.dtype and torch.float64 in (tensor.dtype, other.dtype):
+        raise ValueError(
+            f"{name} are {tensor.dtype} and {other_name} {other.dtype}: convert one with .to()"
+        )

@@ -166,7 +166,7 @@ def margin_loss(
     return (hit + miss).sum(dim=-1).mean()
 
 
-def spread_loss(activations: Tensor, targets: Tensor, *, margin: float) -> Tensor:
+def spread_loss(activations: Tensor, targets: Tensor, *, margin: float | Tensor) -> Tensor:
     """Hinton 2018, Eq. 3: sum over wrong classes of max(0, m - (a_t - a_i))^2, batch mean.
 
     Args:

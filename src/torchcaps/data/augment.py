@@ -190,6 +190,32 @@ class Flip:
 
 
 @dataclass(frozen=True)
+class Cutout:
+    """Fill a square of each image, its middle anywhere in it (https://arxiv.org/abs/1708.04552).
+
+    ``fill`` counts as the pixels do there: 0..255 in bytes, 0 is the mean after `Normalise`.
+    """
+
+    size: int
+    fill: float = 0
+
+    def __post_init__(self) -> None:
+        check_whole("size", self.size, least=1)
+
+    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+        """Apply to a batch."""
+        if images.dtype == torch.uint8 and self.fill not in range(256):
+            raise ValueError(f"fill must be a whole number in 0..255 for bytes, not {self.fill}")
+        inside = []
+        for side in images.shape[-2:]:
+            first = draws.integers(side)[0][:, None] - self.size // 2
+            place = torch.arange(side, device=images.device)
+            inside.append((place >= first) & (place < first + self.size))
+        rows, columns = inside
+        return images.masked_fill((rows[:, :, None] & columns[:, None])[:, None], self.fill)
+
+
+@dataclass(frozen=True)
 class Affine:
     """Rotate, scale, shear and translate about the centre, bilinear.
 
@@ -318,7 +344,9 @@ class Standardise:
         centred = images - images.mean((-3, -2, -1), keepdim=True)
         # much faster than torch.std on a CPU
         std = torch.linalg.vector_norm(centred.flatten(1), dim=1) / root
-        return centred.div_(std.clamp_min(1 / (255 * root))[:, None, None, None])
+        std = std.clamp_min(1 / (255 * root))[:, None, None, None]
+        # in place unless an adversarial attack needs the gradient
+        return centred / std if centred.requires_grad else centred.div_(std)
 
 
 class Normalise:

@@ -97,12 +97,12 @@ class Batches:
             order = torch.arange(count, device=device)
         return order[self.shard[0] :: self.shard[1]]
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of one epoch."""
+    def epoch(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch, without the first ``skip`` of them."""
         order = self.order(epoch)
         if self.drop_last:
             order = order[: len(self) * self.batch_size]
-        size, start, ahead = self.batch_size, 0, 1
+        size, start, ahead = self.batch_size, skip * self.batch_size, 1
         while start < len(order):
             samples = order[start : start + ahead * size]
             drawn = self.batch(samples, epoch)

@@ -6,7 +6,6 @@ continued next time; nothing else stays of a failure. One process fetches; other
 use its file.
 """
 
-import errno
 import http.client
 import shutil
 import sys
@@ -21,6 +20,7 @@ from typing import IO, TYPE_CHECKING
 from torchcaps.data.archives import extract
 from torchcaps.data.readers.bytes import check_file_hash, naming
 from torchcaps.data.sets import Download
+from torchcaps.storage import FULL
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -108,7 +108,7 @@ def _fetch_locked(download: Download, folder: Path, needs: str, limit: int) -> N
         try:
             extract(target, target.parent, limit=limit)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
+            if error.errno in FULL:
                 raise _no_space(target.parent, f"unpacking {target.name} needs more") from None
             raise
         if not was_there:
@@ -183,7 +183,7 @@ class _Resuming:
         try:
             self._receive(url)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
+            if error.errno in FULL:
                 raise self._no_space() from None
             raise
         finally:

@@ -1,5 +1,6 @@
 """Contact sheets: many small images in one picture."""
 
+import io
 from pathlib import Path
 
 import torch
@@ -8,6 +9,7 @@ from torch.nn import functional
 
 from torchcaps.data.batches import Source
 from torchcaps.data.random import Draws, stream_key
+from torchcaps.storage import write_bytes
 
 
 def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
@@ -38,9 +40,11 @@ def first_samples(source: Source, count: int) -> Tensor:
 
 
 def save_png(image: Tensor, path: str | Path, *, zoom: int = 1) -> None:
-    """Write uint8 ``[c height width]`` as a PNG."""
+    """Write uint8 ``[c height width]`` as a PNG that appears whole or not at all."""
     from PIL import Image
 
     pixels = image.cpu().repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)
     array = pixels[0] if len(pixels) == 1 else pixels.permute(1, 2, 0)
-    Image.fromarray(array.contiguous().numpy()).save(path, "PNG")
+    data = io.BytesIO()
+    Image.fromarray(array.contiguous().numpy()).save(data, "PNG")
+    write_bytes(path, data.getvalue())

@@ -52,6 +52,11 @@ def check_capsules(children: object, layer: str) -> None:
             f"{layer} takes Capsules(poses), or what another capsule layer returns, not "
             f"{type(children).__name__}"
         )
+    poses = children.poses
+    if not poses.is_floating_point():
+        raise ValueError(f"{layer} takes poses of floating point numbers, not {poses.dtype}")
+    if poses.dim() not in (3, 5):
+        raise ValueError(f"poses must be [b i d] or [b h w i d], not {list(poses.shape)}")
 
 
 def grid_of(children: Capsules | Routed, n_types: int, d: int, layer: str) -> Tensor:

@@ -1,8 +1,6 @@
 """Networks as safetensors files that say which network they are."""
 
-import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import torch
 
 from torchcaps.models.network import Network
 from torchcaps.models.zoo import ZOO, build
+from torchcaps.storage import write_bytes
 
 __all__ = ["load", "load_weights", "save"]
 
@@ -31,18 +30,10 @@ def save(network: Network, path: str | Path) -> None:
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that is")
-    metadata = {KEY: json.dumps(architecture(network)), "format": "pt"}
+    # one entry only: the format stores several in an order that differs from run to run
+    metadata = {KEY: json.dumps(architecture(network))}
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(to_bytes(tensors, metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_bytes(path, to_bytes(tensors, metadata))
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
@@ -155,13 +146,3 @@ def _check_tensors(network: Network, path: str | Path, stored: Tensors) -> None:
 def _say(described: dict[str, Any]) -> str:
     changes = ", ".join(f"{key}={value}" for key, value in dict(described["overrides"]).items())
     return f"{described['network']}" + (f" with {changes}" if changes else "")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut, where folders can be synced."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchcaps.layers import DeconvolutionDecoder, VoteNorm
+from torchcaps.layers import DeconvolutionDecoder, PoseNorm, RectifiedActivation, VoteNorm
 from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
 from torchcaps.models.choi import ARCapsNet
 from torchcaps.models.hinton import EMCapsNet
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.sabour import CapsNet, mnist_baseline, multimnist_baseline
+from torchcaps.models.small import SmallCapsNet
 from torchcaps.models.tsai import (
     AttentionCapsNet,
     Conv,
@@ -25,9 +26,11 @@ from torchcaps.models.tsai import (
 )
 from torchcaps.models.zhao import ResCapsNet
 from torchcaps.routing import (
+    AttentionRouting,
     DiscriminativeRouting,
     DynamicRouting,
     EMRouting,
+    InvertedAttentionRouting,
     PairwiseRouting,
 )
 
@@ -137,7 +140,7 @@ def tsai() -> dict[str, Entry]:
 
 
 def choi() -> dict[str, Entry]:
-    """Choi 2019: Tables 1 and 2."""
+    """Choi 2019: Tables 1 and 2, with the CapsuleNet they compare with."""
     entries = {
         "mnist": Entry(ARCapsNet, MNIST, paper="5.31M"),
         "affnist": Entry(partial(ARCapsNet, d=16), WIDE),
@@ -149,6 +152,9 @@ def choi() -> dict[str, Entry]:
         for n_layers, size in enumerate(sizes):
             make = partial(ARCapsNet, n_layers=n_layers, d=d)
             entries[f"cifar10-{n_layers}-{d}"] = Entry(make, CIFAR, paper=size)
+    compared = partial(CapsNet, routing=DynamicRouting)
+    entries["mnist-dynamic"] = Entry(compared, MNIST, paper="8.21M")
+    entries["cifar10-dynamic"] = Entry(compared, CIFAR, paper="11.74M")
     return entries
 
 
@@ -211,6 +217,28 @@ def yang() -> dict[str, Entry]:
     return entries
 
 
+def demo() -> dict[str, Entry]:
+    """One small network per routing, for laptops and tests; no paper's."""
+    em = partial(EMRouting, cost_scale=5.0)
+    attention = partial(InvertedAttentionRouting, iterations=2)
+    made: dict[str, Callable[..., Network]] = {
+        "dynamic": SmallCapsNet,
+        "em": partial(SmallCapsNet, routing=em, nonlinearity=PoseNorm, activations=True),
+        "inverted-attention": partial(
+            SmallCapsNet, routing=attention, nonlinearity=PoseNorm, classifier=True
+        ),
+        "attention": partial(
+            SmallCapsNet,
+            routing=AttentionRouting,
+            nonlinearity=RectifiedActivation,
+            transform=True,
+        ),
+        "pairwise": partial(SmallCapsNet, routing=PairwiseRouting),
+        "discriminative": partial(SmallCapsNet, routing=DiscriminativeRouting),
+    }
+    return {f"strokes-{name}": Entry(make, MNIST) for name, make in made.items()}
+
+
 ZOO: dict[str, Entry] = {
     f"{paper}/{name}": entry
     for paper, entries in (
@@ -220,6 +248,7 @@ ZOO: dict[str, Entry] = {
         ("choi2019", choi()),
         ("zhao2020", zhao()),
         ("yang2021", yang()),
+        ("demo", demo()),
     )
     for name, entry in entries.items()
 }

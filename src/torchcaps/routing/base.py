@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeGuard
 from torch import Tensor, nn
 
 from torchcaps import kernels
-from torchcaps.capsules import Routed, Votes
+from torchcaps.capsules import Routed, Votes, check_alike
 
 __all__ = ["Implementation", "Routing", "RoutingFactory"]
 
@@ -114,7 +114,12 @@ class Routing(nn.Module, ABC):
     def cast(self, votes: Votes | Tensor) -> Tensor:
         """Dense votes ``[b i j e]``, checked against the sizes this routing was built for."""
         self.check(votes)
-        return votes.dense() if isinstance(votes, Votes) else votes
+        if isinstance(votes, Votes):
+            return votes.dense()
+        learned = next(self.parameters(), None)
+        if learned is not None and votes.is_floating_point():
+            check_alike("votes", votes, "what the routing learned", learned)
+        return votes
 
     def check(self, votes: Votes | Tensor) -> None:
         """Refuse votes for other parents than this routing was built for."""

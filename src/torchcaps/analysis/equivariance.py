@@ -1,0 +1,139 @@
+"""Is the change of pose readable from the change of the capsule? A score on `strokes`.
+
+Each glyph is drawn twice in two poses that are known. A linear map, fitted for each class on half
+of the pairs, predicts the difference of the poses from the difference of the class's capsules; the
+score is R^2 on the other half, one for each of the seven factors: 1 is a capsule that moves as the
+glyph does, 0 one that knows nothing about it, below 0 one whose guess is worse than the mean.
+
+Networks without capsules are measured by what enters their last linear layer. To compare on equal
+terms, differences of more than ``components`` numbers are reduced to their first so many principal
+components; `pixel_equivariance` does the same with the bare pixels, which any network should beat.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.analysis.outputs import features
+from torchcaps.data import POSE, Batches, Strokes, render
+from torchcaps.models import Network
+
+__all__ = ["Equivariance", "equivariance", "linear_r2", "pixel_equivariance"]
+
+
+PENALTIES = (1e-6, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+"""Of the ridge regression, as shares of the number of samples."""
+
+
+@dataclass(frozen=True, eq=False)
+class Equivariance:
+    """R^2 of the predicted pose changes.
+
+    Attributes:
+        factors: names of the columns: `torchcaps.data.POSE`.
+        r2: ``[7]``, mean over classes.
+        by_class: ``[n 7]``.
+        dimension: numbers the prediction is made from.
+        pairs: drawings compared.
+    """
+
+    factors: tuple[str, ...]
+    r2: Tensor
+    by_class: Tensor
+    dimension: int
+    pairs: int
+
+
+def linear_r2(x: Tensor, y: Tensor) -> Tensor:
+    """R^2 ``[f]`` on the second half of ``[n f]``, predicted linearly from ``[n d]``.
+
+    Ridge regression on numbers scaled to unit variance; its penalty is the one of `PENALTIES` that
+    predicts best when each sample of the first half is left out in turn.
+    """
+    x, y = x.double(), y.double()
+    half = len(x) // 2
+    if half < 2:
+        raise ValueError(f"a fit needs at least 4 samples, not {len(x)}")
+    centre, scale = x[:half].mean(dim=0), x[:half].std(dim=0)
+    varies = scale > 1e-6 * scale.max()
+    x = torch.where(varies, (x - centre) / torch.where(varies, scale, 1), 0)
+    mean = y[:half].mean(dim=0)
+    u, s, right = torch.linalg.svd(x[:half], full_matrices=False)
+    along = u.T @ (y[:half] - mean)
+    errors, weights = [], []
+    for penalty in PENALTIES:
+        shrunk = s.square() / (s.square() + penalty * half)
+        leverage = (u.square() @ shrunk)[:, None] + 1 / half
+        missed = (y[:half] - mean - u @ (shrunk[:, None] * along)) / (1 - leverage).clamp_min(1e-9)
+        errors.append(missed.square().sum(dim=0))
+        weights.append(right.T @ ((s / (s.square() + penalty * half))[:, None] * along))
+    best = torch.stack(errors).argmin(dim=0)  # [f]
+    weight = torch.stack(weights)[best, :, torch.arange(len(best), device=best.device)].T
+    residual = (y[half:] - mean - x[half:] @ weight).square().sum(dim=0)
+    total = (y[half:] - y[half:].mean(dim=0)).square().sum(dim=0)
+    r2: Tensor = 1 - residual / total.clamp_min(1e-12)
+    return r2.float()
+
+
+def equivariance(
+    network: Network, *, pairs: int = 4000, components: int = 16, seed: int = 0
+) -> Equivariance:
+    """The score of a network that reads digits.
+
+    Args:
+        network: ten classes, square images of any size and number of channels.
+        pairs: glyphs, each drawn twice.
+        components: most numbers to predict from; 0 takes all there are.
+        seed: of the drawings.
+    """
+    channels, height, width = network.image_shape
+    if network.n_classes != 10 or height != width:
+        raise ValueError("strokes are ten digits on square images: this network reads others")
+    device = next(network.parameters()).device
+    first, second, labels, change = _pairs(pairs, height, seed, device)
+    before = features(network, first.expand(-1, channels, -1, -1), labels)
+    after = features(network, second.expand(-1, channels, -1, -1), labels)
+    return _score(after - before, change, labels, components)
+
+
+def pixel_equivariance(
+    *, size: int = 28, pairs: int = 4000, components: int = 16, seed: int = 0
+) -> Equivariance:
+    """The score of the image itself."""
+    first, second, labels, change = _pairs(pairs, size, seed, torch.device("cpu"))
+    return _score((second - first).flatten(1), change, labels, components)
+
+
+def _pairs(
+    pairs: int, size: int, seed: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Glyphs in two poses, their labels, and the change of pose."""
+    one = Strokes(pairs, size=size, split="equivariance", seed=seed, device=device)
+    other = Strokes(pairs, size=size, split="equivariance", seed=seed + 1, device=device)
+    samples = torch.arange(pairs, device=device)
+    drawn = Batches(one, pairs).batch(samples)
+    pose = Batches(other, pairs).batch(samples).annotations["pose"]
+    notes = drawn.annotations
+    again = render(notes["glyph"], pose, size=size, offsets=notes["offsets"]).float() / 255
+    return drawn.images, again, drawn.labels, pose - notes["pose"]
+
+
+def _score(x: Tensor, y: Tensor, labels: Tensor, components: int) -> Equivariance:
+    rows = []
+    d = min(components or x.shape[1], x.shape[1])
+    fewest = int(labels.bincount(minlength=10).min())
+    if fewest < 4 * d:
+        raise ValueError(
+            f"{len(x)} pairs give some class only {fewest}, and a fit from {d} numbers needs "
+            f"{4 * d}: take more pairs"
+        )
+    for kind in range(10):
+        mine = x[labels == kind]
+        if x.shape[1] > d:
+            fitted = mine[: len(mine) // 2]
+            _, _, axes = torch.linalg.svd(fitted - fitted.mean(dim=0), full_matrices=False)
+            mine = mine @ axes[:d].T
+        rows.append(linear_r2(mine, y[labels == kind]))
+    by_class = torch.stack(rows)
+    return Equivariance(POSE, by_class.mean(dim=0), by_class, d, len(x))

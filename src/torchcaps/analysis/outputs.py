@@ -1,0 +1,66 @@
+"""What a network says of many images at once."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, Output
+from torchcaps.models import Network
+
+__all__ = ["evaluating", "features", "in_parts"]
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients, and the old mode after it."""
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        network.train(training)
+
+
+def in_parts(network: Network, images: Tensor, *, part: int = 250) -> Output:
+    """Scores, class capsules and reconstructions of many images, without gradients."""
+    with evaluating(network):
+        outputs = [network(some) for some in images.split(part)]
+    poses = [out.capsules.poses for out in outputs if out.capsules is not None]
+    scores = torch.cat([out.scores for out in outputs])
+    drawn = [out.reconstruction for out in outputs if out.reconstruction is not None]
+    return Output(
+        scores,
+        Capsules(torch.cat(poses)) if poses else None,
+        reconstruction=torch.cat(drawn) if drawn else None,
+    )
+
+
+def features(network: Network, images: Tensor, labels: Tensor, *, part: int = 250) -> Tensor:
+    """What a network knows of the object it should see, ``[b d]``.
+
+    The pose of the capsule of the given class; for a network without capsules, what enters its
+    last linear layer.
+    """
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    seen: list[Tensor] = []
+    with evaluating(network), ExitStack() as stack:
+        if linear:
+            hook = linear[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+            stack.callback(hook.remove)
+        parts: list[Tensor] = []
+        for some, classes in zip(images.split(part), labels.split(part), strict=True):
+            seen.clear()
+            capsules = network(some).capsules
+            if capsules is not None:
+                parts.append(capsules.poses[torch.arange(len(some), device=some.device), classes])
+            elif seen:
+                parts.append(seen[-1].flatten(1))
+            else:
+                raise ValueError(
+                    f"{network.name or type(network).__name__} has neither capsules nor a linear "
+                    "layer, so there are no features to look at"
+                )
+    return torch.cat(parts)

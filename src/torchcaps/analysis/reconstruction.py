@@ -1,0 +1,83 @@
+"""Reconstructions from the capsule of the label and of the prediction (Sabour 2017, Fig. 3)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.analysis.outputs import evaluating, in_parts
+from torchcaps.layers import Decoder
+from torchcaps.models import Network
+
+__all__ = ["Reconstructions", "class_poses", "decoder_of", "reconstructions"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructions:
+    """What a decoder makes of some images.
+
+    Attributes:
+        images: ``[b c h w]``.
+        labels: ``[b]``.
+        predictions: ``[b]``.
+        from_label: ``[b c h w]``, decoded from the capsule of the true class.
+        from_prediction: ``[b c h w]``, from that of the predicted class.
+        error_label: ``[b]``, mean squared error of a pixel.
+        error_prediction: ``[b]``.
+    """
+
+    images: Tensor
+    labels: Tensor
+    predictions: Tensor
+    from_label: Tensor
+    from_prediction: Tensor
+    error_label: Tensor
+    error_prediction: Tensor
+
+    def take(self, chosen: Tensor) -> "Reconstructions":
+        """The images that ``chosen`` picks, by numbers or by a mask."""
+        return Reconstructions(*(tensor[chosen] for tensor in vars(self).values()))
+
+    @property
+    def failures(self) -> "Reconstructions":
+        """The images that are classified wrongly."""
+        return self.take(self.predictions != self.labels)
+
+
+def decoder_of(network: Network) -> Decoder:
+    """The network's decoder; a sentence if it has none."""
+    for module in network.modules():
+        if isinstance(module, Decoder):
+            return module
+    raise ValueError(
+        f"{network.name or type(network).__name__} has no decoder, so it draws nothing: take a "
+        "network that reconstructs"
+    )
+
+
+def class_poses(network: Network, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Poses of the class capsules ``[b n e]`` and scores ``[b n]``."""
+    output = in_parts(network, images)
+    if output.capsules is None:
+        raise ValueError(f"{network.name or type(network).__name__} has no class capsules")
+    return output.capsules.poses, output.scores
+
+
+def reconstructions(network: Network, images: Tensor, labels: Tensor) -> Reconstructions:
+    """Decode every image from the capsule of its label and from that of its prediction."""
+    decoder = decoder_of(network)
+    poses, scores = class_poses(network, images)
+    predictions = scores.argmax(dim=-1)
+    with evaluating(network):
+        true = torch.cat([decoder.decode(p, c) for p, c in _pairs(poses, labels)])
+        guess = torch.cat([decoder.decode(p, c) for p, c in _pairs(poses, predictions)])
+    if true.shape != images.shape:
+        raise ValueError(
+            f"the decoder draws {list(true.shape[1:])} and the images are {list(images.shape[1:])}"
+        )
+    errors = ((drawn - images).square().flatten(1).mean(dim=1) for drawn in (true, guess))
+    return Reconstructions(images, labels, predictions, true, guess, *errors)
+
+
+def _pairs(poses: Tensor, classes: Tensor) -> "zip[tuple[Tensor, Tensor]]":
+    return zip(poses.split(250), classes.split(250), strict=True)

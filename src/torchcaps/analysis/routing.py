@@ -1,0 +1,118 @@
+"""How routing behaves: do logits settle, how sure are couplings, which capsules do nothing."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.analysis.trace import trace
+from torchcaps.models import Network
+
+__all__ = [
+    "CapsuleUse",
+    "LayerConvergence",
+    "LayerEntropy",
+    "capsule_use",
+    "coupling_entropy",
+    "routing_convergence",
+    "routing_entropy",
+]
+
+
+@dataclass(frozen=True)
+class LayerConvergence:
+    """Mean absolute change of a layer's logits by each iteration (Sabour 2017, Fig. A.1)."""
+
+    layer: str
+    changes: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LayerEntropy:
+    """Mean entropy of a layer's couplings in nats, after each iteration.
+
+    ``limit`` is the entropy of uniform couplings: the logarithm of how many compete.
+    """
+
+    layer: str
+    competes_over: str
+    entropies: tuple[float, ...]
+    limit: float
+
+
+@dataclass(frozen=True, eq=False)
+class CapsuleUse:
+    """How present the capsules of one layer are over many images.
+
+    Attributes:
+        layer: which.
+        mean: ``[n]``, mean presence of each capsule, as a share of the layer's largest.
+        dead: share of the capsules that no image brings above 1 % of the layer's largest presence.
+        saturated: share of the capsules that every image has above 99 % of it.
+    """
+
+    layer: str
+    mean: Tensor
+    dead: float
+    saturated: float
+
+
+def routing_convergence(
+    network: Network, images: Tensor, *, iterations: int = 5
+) -> tuple[LayerConvergence, ...]:
+    """How much each iteration changes the logits, for every layer that iterates."""
+    layers = trace(network, images, iterations=iterations + 1)
+    found = []
+    for layer in layers:
+        pairs = zip(layer.logits[:-1], layer.logits[1:], strict=True) if layer.logits else ()
+        changes = tuple(float((after - before).abs().mean()) for before, after in pairs)
+        if changes:
+            found.append(LayerConvergence(layer.name, changes))
+    if not found:
+        raise ValueError(
+            f"{network.name or type(network).__name__} routes in one pass: its logits cannot settle"
+        )
+    return tuple(found)
+
+
+def coupling_entropy(couplings: Tensor, *, competes_over: str = "parents") -> Tensor:
+    """Entropy in nats of couplings ``[... i j]`` over parents ``[... i]`` or children ``[... j]``.
+
+    Couplings that compete over nothing are taken over parents. What is negative counts as zero, and
+    what does not sum to one is made to.
+    """
+    axis = -2 if competes_over == "children" else -1
+    shares = couplings.clamp_min(0)
+    shares = shares / shares.sum(dim=axis, keepdim=True).clamp_min(1e-30)
+    entropy: Tensor = torch.special.entr(shares).sum(dim=axis)
+    return entropy
+
+
+def routing_entropy(
+    network: Network, images: Tensor, *, iterations: int | None = None
+) -> tuple[LayerEntropy, ...]:
+    """Mean entropy of the couplings of every layer after every iteration."""
+    found = []
+    for layer in trace(network, images, iterations=iterations):
+        axis = -2 if layer.competes_over == "children" else -1
+        means = (coupling_entropy(c, competes_over=layer.competes_over) for c in layer.couplings)
+        limit = math.log(layer.couplings[0].shape[axis])
+        entropies = tuple(float(mean.mean()) for mean in means)
+        found.append(LayerEntropy(layer.name, layer.competes_over, entropies, limit))
+    return tuple(found)
+
+
+def capsule_use(network: Network, images: Tensor) -> tuple[CapsuleUse, ...]:
+    """Dead and saturated capsules of every layer, the primary capsules first."""
+    layers = trace(network, images)
+    found = [_use("primary", layers[0].present_below)]
+    return (*found, *(_use(layer.name, layer.present) for layer in layers))
+
+
+def _use(name: str, present: Tensor) -> CapsuleUse:
+    present = present.abs()
+    shares = present / present.max().clamp_min(1e-30)
+    dead = (shares.amax(dim=0) < 0.01).float().mean()
+    saturated = (shares.amin(dim=0) > 0.99).float().mean()
+    return CapsuleUse(name, shares.mean(dim=0), float(dead), float(saturated))

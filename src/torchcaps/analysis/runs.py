@@ -1,0 +1,162 @@
+"""Training curves out of run folders, and costs out of the benchmark's rows."""
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = [
+    "CostCurve",
+    "SpeedRow",
+    "TrainingCurve",
+    "cost_by_iterations",
+    "read_speed",
+    "training_curve",
+]
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """One number per epoch; what a run did not write is missing from ``values``.
+
+    ``values`` has "loss", "train", "validation", "lr", "seconds" and "images_per_s".
+    """
+
+    name: str
+    epochs: tuple[float, ...]
+    values: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """One row of ``results/speed.csv``."""
+
+    case: str
+    mode: str
+    implementation: str
+    batch: int
+    dtype: str
+    iterations: int | None
+    images_per_s: float
+    peak_mib: float
+    gpu: str
+
+    @property
+    def batch_ms(self) -> float:
+        """Milliseconds of one batch (Zhao 2020, Table 1)."""
+        return 1000 * self.batch / self.images_per_s
+
+    @property
+    def seconds_per_100_steps(self) -> float:
+        """Of training (Yang 2021, Fig. 4)."""
+        return 100 * self.batch / self.images_per_s
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Time and memory of one case against its routing iterations (Tsai 2020, Fig. 4)."""
+
+    case: str
+    mode: str
+    implementation: str
+    iterations: tuple[int, ...]
+    batch_ms: tuple[float, ...]
+    peak_mib: tuple[float, ...]
+
+
+def training_curve(run: str | Path, *, name: str | None = None) -> TrainingCurve:
+    """Read the epochs of ``metrics.jsonl``; what is not a whole line about an epoch is skipped."""
+    path = Path(run)
+    path = path / "metrics.jsonl" if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: give the folder of a run that has trained")
+    by_epoch: dict[float, dict[str, float]] = {}
+    for line in path.read_text(errors="replace").splitlines():
+        row = _epoch(line)
+        if row is not None:
+            by_epoch[row["epoch"]] = row  # a resumed run may write an epoch again
+    rows = [by_epoch[epoch] for epoch in sorted(by_epoch)]
+    if not rows:
+        raise ValueError(f"{path} has no epochs yet: wait for the first one to end")
+    keys = [key for key in rows[0] if key != "epoch" and all(key in row for row in rows)]
+    values = {key: tuple(row[key] for row in rows) for key in keys}
+    return TrainingCurve(name or path.parent.name, tuple(sorted(by_epoch)), values)
+
+
+def _epoch(line: str) -> dict[str, float] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict) or row.get("kind") != "epoch":
+        return None
+    numbers = {
+        key: float(value)
+        for key, value in row.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return numbers if "epoch" in numbers else None
+
+
+def read_speed(path: str | Path) -> tuple[SpeedRow, ...]:
+    """The rows of ``speed.csv`` that were measured; those without a speed are left out."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: fill it with torchcaps bench")
+    needed = ("case", "mode", "implementation", "batch", "images_per_s", "peak_mib")
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in needed if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(f"{path} has no column {missing[0]!r}: it is not the benchmark's")
+        try:
+            return tuple(_speed_row(row) for row in reader if row["images_per_s"])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} has a row that cannot be read: {error}") from None
+
+
+def _speed_row(row: dict[str, str]) -> SpeedRow:
+    speed = float(row["images_per_s"])
+    if speed <= 0:
+        raise ValueError(f"images_per_s must be above 0, not {speed}")
+    iterations = (row.get("iterations") or "").strip()
+    return SpeedRow(
+        case=row["case"],
+        mode=row["mode"],
+        implementation=row["implementation"],
+        batch=int(row["batch"]),
+        dtype=row.get("dtype") or "",
+        iterations=int(iterations) if iterations.isdigit() else None,
+        images_per_s=speed,
+        peak_mib=float(row["peak_mib"] or "nan"),
+        gpu=row.get("gpu") or "",
+    )
+
+
+def cost_by_iterations(
+    rows: Iterable[SpeedRow], *, mode: str = "inference"
+) -> tuple[CostCurve, ...]:
+    """Cases that were measured at two or more numbers of iterations, alike in all else."""
+    groups: dict[tuple[str, str, int, str], list[SpeedRow]] = {}
+    for row in rows:
+        if row.mode == mode and row.iterations is not None:
+            key = (row.case, row.implementation, row.batch, row.dtype)
+            groups.setdefault(key, []).append(row)
+    found = []
+    for (case, implementation, _, _), group in groups.items():
+        latest = {row.iterations or 0: row for row in group}
+        if len(latest) > 1:
+            found.append(_cost(case, mode, implementation, [latest[n] for n in sorted(latest)]))
+    return tuple(found)
+
+
+def _cost(case: str, mode: str, implementation: str, rows: Sequence[SpeedRow]) -> CostCurve:
+    return CostCurve(
+        case,
+        mode,
+        implementation,
+        tuple(row.iterations or 0 for row in rows),
+        tuple(row.batch_ms for row in rows),
+        tuple(row.peak_mib for row in rows),
+    )

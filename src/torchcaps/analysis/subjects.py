@@ -1,0 +1,176 @@
+"""What is looked into: a trained network with the images it is tested on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from torchcaps.capsules import Output
+from torchcaps.data import (
+    Batch,
+    Batches,
+    Draws,
+    Generated,
+    ImageSet,
+    Transform,
+    load,
+    stream_key,
+)
+from torchcaps.models import Network
+from torchcaps.models import load as load_network
+from torchcaps.recipes import RECIPES, Measure, Recipe, get
+from torchcaps.train.folder import RunFolder
+from torchcaps.train.scoring import find_recipe
+from torchcaps.train.scoring import find_weights as weights_of
+from torchcaps.train.sources import load_sources
+
+__all__ = ["Prepared", "Subject", "find_weights", "open_subject"]
+
+SHIPPED = Path(__file__).parents[1] / "weights"
+
+
+@final
+class Prepared(Network):
+    """A network behind the transforms its test images go through; images in 0..1 enter.
+
+    Args:
+        network: takes what the transforms give.
+        transforms: that draw nothing, such as CentreCrop and Normalise.
+        image_shape: of the images before the transforms.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        transforms: Sequence[Transform],
+        image_shape: tuple[int, int, int],
+    ) -> None:
+        super().__init__(image_shape, network.n_classes)
+        self.network = network
+        self.transforms = tuple(transforms)
+        self.name = network.name
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """What the network sees of the images."""
+        draws = Draws(stream_key(0), torch.arange(len(images), device=images.device))
+        for transform in self.transforms:
+            images = transform(images, draws)
+        return images
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """What the network says of the images once they are prepared."""
+        prepared = self.prepare(self.checked(images))
+        output: Output = self.network(prepared, targets, couplings=couplings)
+        return output
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A trained network with the images it is tested on.
+
+    Attributes:
+        name: what figures call it.
+        network: takes images in 0..1 as ``source`` has them.
+        source: test images.
+        dataset: the source's name.
+        measure: when an image counts as right; None goes by the labels.
+        run: the folder it was trained in, if there is one.
+        result: what that folder's ``result.json`` says, if there is one.
+    """
+
+    name: str
+    network: Network
+    source: ImageSet | Generated
+    dataset: str = ""
+    measure: Measure | None = None
+    run: Path | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def batch(self, count: int) -> Batch:
+        """The first ``count`` test images of an order that is the same for every network."""
+        order = Batches(self.source, 1, seed=0).order(0)[:count]
+        return Batches(self.source, max(1, count), seed=0).batch(order)
+
+
+def open_subject(
+    place: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    recipe: str | None = None,
+    device: str | torch.device = "cpu",
+) -> Subject:
+    """Open a run folder, a weight file, or the shipped weights of a recipe's name.
+
+    Args:
+        place: which.
+        data_dir: the data folder; see :func:`torchcaps.data.load`.
+        recipe: whose test images and transforms; None takes the run's own.
+        device: where to look at them.
+    """
+    weights = find_weights(place)
+    network = load_network(weights, device=device)
+    is_run = (weights.parent / "run.json").is_file()
+    folder = weights.parent if is_run else weights
+    chosen = get(recipe) if recipe is not None else _recipe_of(place, folder, network)
+    described = (RunFolder(folder).description() if is_run else None) or {}
+    own = None if recipe is not None else described.get("data")
+    source, transforms = _images(chosen, own, data_dir, torch.device(device))
+    first = torch.zeros(1, dtype=torch.long, device=device)
+    channels, height, width = Batches(source, 1).batch(first).images.shape[1:]
+    seen = Batches(source, 1, transforms=transforms).batch(first).images.shape[1:]
+    if seen != network.image_shape or len(source.classes) != network.n_classes:
+        raise ValueError(
+            f"{place} takes images {network.image_shape} of {network.n_classes} classes and the "
+            f"data have {tuple(seen)} of {len(source.classes)}: name another recipe"
+        )
+    prepared = Prepared(network, transforms, (channels, height, width)) if transforms else network
+    return Subject(
+        name=f"{chosen.name} {weights.parent.name}" if is_run else weights.stem,
+        network=prepared.eval(),
+        source=source,
+        dataset=own or chosen.test_dataset or chosen.dataset,
+        measure=chosen.measure,
+        run=folder if is_run else None,
+        result=(RunFolder(folder).result() if is_run else None) or {},
+    )
+
+
+def find_weights(place: str | Path) -> Path:
+    """The weight file of a run folder, a path, or a recipe's name (shipped, or trained here)."""
+    path, name = Path(place), str(place)
+    if path.exists() or name not in RECIPES:
+        return weights_of(path)
+    here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
+    for candidate in (SHIPPED / f"{name.replace('/', '-')}.safetensors", *here):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(
+        f"{name} has no shipped weights and was not trained here: torchcaps train {name}"
+    )
+
+
+def _recipe_of(place: str | Path, folder: Path, network: Network) -> Recipe:
+    if str(place) in RECIPES:
+        return get(str(place))
+    return find_recipe(folder, network)
+
+
+def _images(
+    recipe: Recipe, own: str | None, data_dir: str | Path | None, device: torch.device
+) -> tuple[ImageSet | Generated, tuple[Transform, ...]]:
+    """Test images of a recipe, or of the user's folder a run was trained on."""
+    if own is not None:
+        sources = load_sources(recipe, root=None, own=Path(own), device=device)
+        found = sources.validation if sources.test is None else sources.test
+        if not isinstance(found, ImageSet | Generated):
+            raise ValueError(f"{own} has neither test nor validation images to look at")
+        return found, sources.test_transforms
+    source = load(recipe.test_dataset or recipe.dataset, "test", root=data_dir)
+    if recipe.resize and isinstance(source, ImageSet):
+        source = source.resize(recipe.resize, recipe.resize)
+    return source.to(device), recipe.test_transforms

@@ -1,0 +1,273 @@
+"""What happens inside a network: every capsule layer's votes, couplings and strengths, by hooks.
+
+The hooks see any network built from this package's capsule layers, a user's own included, and
+change nothing in it.
+
+Axes beside the usual ones: p positions of a sliding layer (1 for the others), s slots, the children
+one position sees.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from torchcaps.analysis.outputs import evaluating
+from torchcaps.capsules import Capsules, Output, Routed, Votes
+from torchcaps.functional import lengths
+from torchcaps.layers import (
+    ClassCapsules,
+    ConvCapsules,
+    ConvTransformCapsules,
+    LinearCapsules,
+)
+from torchcaps.layers.windows import windows
+from torchcaps.models import AttentionCapsNet, Network
+from torchcaps.routing import (
+    DynamicRouting,
+    EMRouting,
+    InvertedAttentionRouting,
+    PairwiseRouting,
+    Routing,
+)
+
+__all__ = ["Grid", "LayerTrace", "record", "trace"]
+
+Grid = tuple[int, int, int]
+"""Height, width and types; capsules in a row are a grid of 1x1."""
+
+CapsuleLayer = LinearCapsules | ClassCapsules | ConvCapsules | ConvTransformCapsules
+Iterated = DynamicRouting | EMRouting | InvertedAttentionRouting
+
+
+class Call(NamedTuple):
+    """One call of one capsule layer; ``votes`` and ``activations`` as its routing got them."""
+
+    name: str
+    layer: CapsuleLayer
+    children: Capsules
+    votes: Votes | Tensor
+    activations: Tensor | None
+    parents: Tensor | None
+    routed: Routed
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTrace:
+    """One capsule layer while it looks at some images.
+
+    Attributes:
+        name: of the layer's module.
+        routing: name of its routing.
+        competes_over: the axis over which its couplings sum to one.
+        below: grid of the children.
+        above: grid of the parents.
+        couplings: ``[b p i j]`` of every iteration.
+        logits: ``[b p i j]`` that each iteration's couplings came from: b of dynamic routing; for
+            EM and inverted attention the logarithm of the couplings less its mean over parents,
+            which is all a softmax sees of its logits. Empty for routings that do not iterate.
+        strength: ``[b p s j]``: how much slot s gave to parent j in the last iteration, the
+            length of its vote times its coupling and its activation; negative couplings give 0.
+        child: ``[p s]``, the child in each slot, counted over ``below``; -1 is padding.
+        present_below: ``[b n]``, activations of the children, or lengths where they have none.
+        present: ``[b m]``, activations of the parents.
+    """
+
+    name: str
+    routing: str
+    competes_over: str
+    below: Grid
+    above: Grid
+    couplings: tuple[Tensor, ...]
+    logits: tuple[Tensor, ...]
+    strength: Tensor
+    child: Tensor
+    present_below: Tensor
+    present: Tensor
+
+
+def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
+    """The network's output, and every call of a capsule layer on the way to it."""
+    calls: list[Call] = []
+    routed: list[tuple[Votes | Tensor, Tensor | None, Tensor | None]] = []
+    handles: list[RemovableHandle] = []
+
+    def at_layer(name: str, layer: CapsuleLayer) -> None:
+        def keep(_: nn.Module, given: tuple[object, ...], result: object) -> None:
+            children = given[0]
+            if isinstance(children, Capsules | Routed) and isinstance(result, Routed):
+                below = Capsules(children.poses, children.activations)
+                calls.append(Call(name, layer, below, *routed.pop(), result))
+
+        handles.append(layer.register_forward_hook(keep))
+
+    def at_routing(_: nn.Module, given: tuple[object, ...], result: object) -> None:
+        votes, activations, parents = (*given, None, None)[:3]
+        assert isinstance(votes, Votes | Tensor)
+        assert activations is None or isinstance(activations, Tensor)
+        assert parents is None or isinstance(parents, Tensor)
+        routed.append((votes, activations, parents))
+
+    for name, module in network.named_modules():
+        if isinstance(module, CapsuleLayer):
+            at_layer(name.removeprefix("network."), module)  # behind its transforms
+        if isinstance(module, Routing):
+            handles.append(module.register_forward_hook(at_routing))
+    try:
+        with evaluating(network):
+            output: Output = network(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return output, calls
+
+
+def trace(
+    network: Network, images: Tensor, *, iterations: int | None = None
+) -> tuple[LayerTrace, ...]:
+    """Every capsule layer from the first to the last while it looks at the images.
+
+    Args:
+        network: with at least one capsule layer.
+        images: ``[b c h w]``; a few dozen, as every vote is cast.
+        iterations: how many routing iterations to show; None shows those the network was built
+            with. Where layers iterate on their own, the layer below stays as it was built; where
+            all iterate at once (Tsai 2020), all take so many.
+    """
+    concurrent = [m for m in network.modules() if isinstance(m, AttentionCapsNet)]
+    inverted = [m for m in concurrent if _is_inverted(m)]
+    with ExitStack() as stack:
+        for module in inverted if iterations is not None else []:
+            stack.callback(setattr, module, "iterations", module.iterations)
+            module.iterations = iterations or 1
+        _, calls = record(network, images)
+    if not calls:
+        raise ValueError(f"{network.name or type(network).__name__} has no capsule layers")
+    names = dict.fromkeys(call.name for call in calls)
+    by_layer = [[call for call in calls if call.name == name] for name in names]
+    with evaluating(network):
+        return tuple(_layer(own, iterations) for own in by_layer)
+
+
+def _is_inverted(network: AttentionCapsNet) -> bool:
+    return any(isinstance(module, InvertedAttentionRouting) for module in network.modules())
+
+
+def _layer(calls: Sequence[Call], iterations: int | None) -> LayerTrace:
+    last = calls[-1]
+    routing = last.layer.routing
+    below, above = _grid(last.children.poses), _grid(last.routed.poses)
+    couplings, logits = _iterations(calls, iterations)
+    strength, child = _strength(last, below)
+    children, parents = last.children, last.routed
+    present = lengths(children.poses) if children.activations is None else children.activations
+    return LayerTrace(
+        name=last.name,
+        routing=type(routing).__name__,
+        competes_over=routing.competes_over,
+        below=below,
+        above=above,
+        couplings=tuple(one.detach() for one in couplings),
+        logits=tuple(one.detach() for one in logits),
+        strength=strength,
+        child=child,
+        present_below=present.flatten(1),
+        present=parents.activations.flatten(1),
+    )
+
+
+def _grid(poses: Tensor) -> Grid:
+    if poses.dim() == 3:
+        return 1, 1, poses.shape[1]
+    return poses.shape[1], poses.shape[2], poses.shape[3]
+
+
+def _by_position(tensor: Tensor, call: Call) -> Tensor:
+    """What a routing returned, ``[(b p) i j]``, with positions apart: ``[b p i j]``."""
+    b = len(call.children.poses)
+    if isinstance(call.layer, ClassCapsules) and call.layer.local:
+        return tensor.reshape(b, 1, -1, tensor.shape[-1])
+    return tensor.reshape(b, -1, *tensor.shape[1:])
+
+
+def _iterations(
+    calls: Sequence[Call], iterations: int | None
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Couplings and logits of every iteration."""
+    last = calls[-1]
+    routing, b = last.layer.routing, len(last.children.poses)
+    if not isinstance(routing, Iterated):
+        kept = last.routed.couplings.reshape(b, -1, *last.routed.couplings.shape[-2:])
+        return (kept,), ()
+    if len(calls) > 1:
+        steps = [call.routed.couplings for call in calls]
+        couplings = tuple(c.reshape(b, -1, *c.shape[-2:]) for c in steps)
+        return couplings, tuple(_centred_log(c) for c in couplings)
+    routed = _replay(routing, last, iterations or routing.iterations)
+    couplings = tuple(_by_position(step.couplings, last) for step in routed)
+    if not isinstance(routing, DynamicRouting):
+        return couplings, tuple(_centred_log(c) for c in couplings)
+    votes = routing.cast(last.votes)
+    logits = votes.new_zeros(votes.shape[:-1])
+    if routing.priors is not None:
+        logits = logits + routing.priors
+    all_logits = [logits]
+    for step in routed[:-1]:
+        logits = logits + torch.einsum("bije,bje->bij", votes, step.poses)
+        all_logits.append(logits)
+    return couplings, tuple(_by_position(one, last) for one in all_logits)
+
+
+def _replay(routing: Iterated, call: Call, iterations: int) -> list[Routed]:
+    """The routing after 1, 2, ... iterations: each is a prefix of the next."""
+    with ExitStack() as stack:
+        stack.callback(setattr, routing, "iterations", routing.iterations)
+        steps: list[Routed] = []
+        for count in range(1, iterations + 1):
+            routing.iterations = count
+            steps.append(routing(call.votes, call.activations, call.parents))
+    return steps
+
+
+def _centred_log(couplings: Tensor) -> Tensor:
+    logs = couplings.clamp_min(1e-30).log()
+    return logs - logs.mean(dim=-1, keepdim=True)
+
+
+def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
+    """What each slot gave to each parent ``[b p s j]``, and the child in each slot ``[p s]``."""
+    layer, routing, b = call.layer, call.layer.routing, len(call.children.poses)
+    numbers = torch.arange(1, below[0] * below[1] * below[2] + 1, device=call.routed.poses.device)
+    couplings = call.routed.couplings.reshape(b, -1, *call.routed.couplings.shape[-2:]).clamp_min(0)
+    if isinstance(layer, ConvTransformCapsules):
+        grid = windows(numbers.reshape(1, *below), layer.kernel_size, layer.stride, layer.padding)
+        child = grid.transpose(3, 4).flatten(3).flatten(0, 2) - 1  # [p (i k)]
+        parts = _partial_votes(call.votes, layer)
+        given = couplings[..., None] * _by_position(parts.flatten(2), call).unflatten(
+            3, parts.shape[2:]
+        )
+        return given.transpose(3, 4).flatten(2, 3), child
+    if isinstance(layer, ConvCapsules):
+        grid = windows(numbers.reshape(1, *below), layer.kernel_size, layer.stride, layer.padding)
+        child = grid.flatten(3).flatten(0, 2) - 1
+    else:
+        child = numbers[None] - 1
+    if isinstance(routing, PairwiseRouting):
+        return couplings, child
+    given = couplings * _by_position(lengths(routing.cast(call.votes)), call)
+    if call.activations is not None and isinstance(routing, EMRouting):
+        given = given * _by_position(call.activations[..., None], call)
+    return given, child
+
+
+def _partial_votes(votes: Votes | Tensor, layer: ConvTransformCapsules) -> Tensor:
+    """Lengths ``[(b p) i j k]`` of what each offset of the window adds to a vote."""
+    assert isinstance(votes, Votes)
+    area = layer.kernel_size[0] * layer.kernel_size[1]
+    poses = votes.poses.unflatten(2, (area, layer.d_child))
+    weight = votes.weight.unflatten(2, (area, layer.d_child))
+    return lengths(torch.einsum("bikd,ijkde->bijke", poses, weight))

@@ -1,0 +1,45 @@
+"""The command line: strings become objects here, and errors become one sentence."""
+
+from typing import Annotated
+
+import typer
+
+from torchcaps.cli.data import data_app
+from torchcaps.cli.demo import demo
+from torchcaps.cli.figures import figures
+from torchcaps.cli.listing import list_recipes
+from torchcaps.cli.runs import environment, evaluate, results, train
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Capsule networks: build, train, measure and look into them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command("list")(list_recipes)
+app.command()(train)
+app.command()(evaluate)
+app.command()(figures)
+app.command()(results)
+app.command("env")(environment)
+app.add_typer(data_app, name="data", no_args_is_help=True)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from torchcaps import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Capsule networks: build, train, measure and look into them."""

@@ -1,0 +1,76 @@
+"""``torchcaps demo``: a few routings learn to read digits that are drawn for it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchcaps.cli.shared import one_sentence
+
+__all__ = ["demo"]
+
+USUAL = ("dynamic", "inverted-attention", "pairwise")
+
+
+def demo(
+    routings: Annotated[
+        list[str] | None, typer.Argument(help="Which routings; `all` for all six.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each network.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="One number that fixes everything drawn.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where runs and figures go.")] = Path("runs/demo"),
+    figures: Annotated[bool, typer.Option(help="Draw figures at the end.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Train three routings on digits that are drawn for it: no download, about a minute."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from torchcaps.recipes import RECIPES, get
+    from torchcaps.train import train
+    from torchcaps.train.report import reporter_for
+
+    every = [name.partition("strokes-")[2] for name in RECIPES if name.startswith("demo/strokes-")]
+    chosen = every if routings == ["all"] else routings or list(USUAL)
+    rows = {}
+    for routing in chosen:
+        with one_sentence(wrong_use=True):
+            recipe = get(f"demo/strokes-{routing}")
+            recipe = recipe.override(limit=steps * recipe.batch_size)
+        with one_sentence():
+            rows[routing] = train(
+                recipe,
+                seed=seed,
+                out=out / routing,
+                resume=False,
+                reporter=reporter_for(sys.stdout, quiet=as_json, title=f"{routing:20}"),
+                tensorboard=False,
+            )
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    console = Console()
+    table = Table(title="Digits drawn from strokes: 10,000 unseen ones")
+    table.add_column("routing")
+    for heading in ("accuracy", "parameters", "seconds"):
+        table.add_column(heading, justify="right")
+    for routing, row in rows.items():
+        table.add_row(
+            routing, f"{row['test']:.1f} %", f"{row['parameters']:,}", f"{row['seconds']:.1f}"
+        )
+    console.print(table)
+    if figures:
+        from torchcaps.figures import demo_report
+        from torchcaps.models import load
+
+        with one_sentence(), console.status("looking inside"):
+            networks = {name: load(out / name / "weights.safetensors") for name in rows}
+            index = demo_report(networks, out / "figures", command=f"torchcaps demo --out {out}")
+        console.print(f"A look inside: {index}", soft_wrap=True)
+    console.print(
+        "Next: torchcaps list shows every published row; torchcaps train sabour2017/mnist "
+        "--set epochs=2 trains one; torchcaps demo all compares six routings.",
+        soft_wrap=True,
+    )

@@ -1,0 +1,65 @@
+"""``torchcaps figures``: look inside trained networks."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchcaps.cli.shared import one_sentence
+
+__all__ = ["figures"]
+
+SPEED = Path("results/speed.csv")
+
+
+def figures(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN_OR_WEIGHTS...",
+            help="Run folders, weight files or recipes with shipped weights; several: compare.",
+        ),
+    ],
+    only: Annotated[
+        list[str] | None, typer.Option(help="Draw only this figure; may be given several times.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
+    recipe: Annotated[
+        str | None, typer.Option(help="Whose data and transforms; default the run's own.")
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=20, max=1_000_000, help="Test images of each measurement.")
+    ] = 1000,
+    speed: Annotated[Path, typer.Option(help="Rows of the benchmark, for the costs.")] = SPEED,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Reconstructions, routing, parse trees, equivariance, robustness, costs: a page of figures."""
+    from torchcaps.analysis import open_subject
+    from torchcaps.figures import Effort, check_names, report
+    from torchcaps.train.process import choose_device
+
+    with one_sentence(wrong_use=True):
+        check_names(only or ())
+        where = choose_device(device)
+    with one_sentence():
+        subjects = [
+            open_subject(run, data_dir=data_dir, recipe=recipe, device=where) for run in runs
+        ]
+        words = ["torchcaps", "figures", *runs]
+        for name in only or ():
+            words += ["--only", name]
+        if recipe:
+            words += ["--recipe", recipe]
+        index = report(
+            subjects,
+            out,
+            command=shlex.join([*words, "--samples", str(samples), "--out", str(out)]),
+            only=only or (),
+            effort=Effort(samples=samples, attacked=min(200, samples), speed=speed),
+            progress=lambda name: typer.echo(f"drawing {name}", err=True),
+        )
+    typer.echo(f"{index}")

@@ -1,0 +1,99 @@
+"""``torchcaps list``: every recipe, or every network."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from torchcaps.cli.shared import one_sentence
+
+__all__ = ["list_recipes"]
+
+
+def list_recipes(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    networks: Annotated[
+        bool, typer.Option("--networks", help="The networks instead, with their sizes.")
+    ] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a Markdown table.")
+    ] = False,
+) -> None:
+    """Every recipe: paper, data set, parameters, the paper's number and ours."""
+    with one_sentence():
+        rows = _networks() if networks else _recipes()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    columns = (
+        ("network", "images", "classes", "parameters", "paper")
+        if networks
+        else ("recipe", "dataset", "parameters", "paper", "ours", "where")
+    )
+    table = [columns, *([_cell(column, row[column]) for column in columns] for row in rows)]
+    if as_markdown:
+        for number, line in enumerate(table):
+            typer.echo(f"| {' | '.join(line)} |")
+            if not number:
+                typer.echo("|" + "---|" * len(columns))
+        return
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    right = ("parameters", "classes", "paper", "ours")
+    for line in table:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _networks() -> list[dict[str, Any]]:
+    from torchcaps.models.zoo import ZOO, count_parameters
+
+    return [
+        {
+            "network": name,
+            "images": "x".join(str(n) for n in entry.image_shape),
+            "classes": entry.n_classes,
+            "parameters": count_parameters(name),
+            "paper": entry.paper,
+        }
+        for name, entry in ZOO.items()
+    ]
+
+
+def _recipes() -> list[dict[str, Any]]:
+    from functools import cache
+
+    from torchcaps.models.zoo import count_parameters
+    from torchcaps.recipes import RECIPES
+    from torchcaps.results import ACCURACY, read_rows, summarise
+
+    count = cache(count_parameters)
+    recorded = summarise(read_rows(ACCURACY)) if ACCURACY.exists() else []
+    ours = {summary.recipe: summary.mean for summary in recorded}
+    return [
+        {
+            "recipe": name,
+            "dataset": recipe.dataset,
+            "network": recipe.network,
+            "parameters": count(recipe.network),
+            "paper": recipe.published.value,
+            "spread": recipe.published.spread,
+            "where": recipe.published.where,
+            "what": recipe.published.what,
+            "ours": ours.get(name),
+            "measure": recipe.measure,
+            "notes": recipe.notes,
+            "settings": recipe.settings(),
+        }
+        for name, recipe in RECIPES.items()
+    ]
+
+
+def _cell(column: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if column == "parameters":
+        return f"{value:,}"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,186 @@
+"""``torchcaps train``, ``evaluate``, ``results`` and ``env``."""
+
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from torchcaps.cli.shared import one_sentence
+
+__all__ = ["environment", "evaluate", "results", "train"]
+
+DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A name that `torchcaps list` shows.")],
+    data_dir: DataDir = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your own images, a folder per class, instead.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder; default runs/RECIPE/seedN.")
+    ] = None,
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="One number that fixes everything drawn.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs, seeds counting up.")] = 1,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--fresh",
+            help="Go on from a checkpoint, or set an earlier run aside; default: go on if it can.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="key=value, such as epochs=5; may be given several times."),
+    ] = None,
+    record: Annotated[
+        Path, typer.Option("--results", help="The CSV a finished run adds its row to.")
+    ] = Path("results/accuracy.csv"),
+    save_every: Annotated[
+        float, typer.Option(min=0, help="Minutes between checkpoints within an epoch.")
+    ] = 5.0,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="On a GPU: the same bits every time, slower.")
+    ] = False,
+    sync_batch_norm: Annotated[
+        bool, typer.Option("--sync-batch-norm", help="BatchNorm over all GPUs.")
+    ] = False,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard events.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Train a recipe: progress bar, checkpoints, resume, a row of results at the end."""
+    from torchcaps.recipes import get
+    from torchcaps.train import train as run
+    from torchcaps.train.folder import default_folder
+    from torchcaps.train.report import reporter_for
+
+    with one_sentence(wrong_use=True):
+        chosen = get(recipe).parse(settings or [])
+    leads = int(os.environ.get("RANK", "0")) == 0
+    rows, folders = [], []
+    for number in range(seed, seed + seeds):
+        folder = out / f"seed{number}" if out is not None and seeds > 1 else out
+        with one_sentence():
+            row = run(
+                chosen,
+                seed=number,
+                out=folder,
+                device=device,
+                data_dir=data_dir,
+                own_data=data,
+                resume=resume,
+                reporter=reporter_for(sys.stdout, quiet=as_json or not leads),
+                save_every=60 * save_every,
+                deterministic=deterministic,
+                sync_batch_norm=sync_batch_norm,
+                tensorboard=tensorboard,
+                record=record,
+                command=_command(),
+            )
+        rows.append(row)
+        folders.append(folder or default_folder(recipe, number))
+    if not leads:
+        return
+    if as_json:
+        typer.echo(json.dumps(rows if seeds > 1 else rows[0], indent=2))
+        return
+    for row in rows:
+        typer.echo(_line(row))
+    scores = [row["test"] for row in rows if row["test"] is not None]
+    if len(scores) > 1:
+        spread = statistics.stdev(scores)
+        typer.echo(f"mean {statistics.mean(scores):.2f} % +- {spread:.2f}, {len(scores)} seeds")
+    if chosen.ensemble > 1 and seeds > 1:
+        from torchcaps.train.scoring import evaluate_files
+
+        with one_sentence():
+            summed = evaluate_files(folders, data_dir=data_dir, own_data=data, device=device)
+        typer.echo(f"ensemble of {seeds}: {summed['ensemble']['percent']:.2f} %")
+
+
+def _command() -> str:
+    return " ".join(["torchcaps", *sys.argv[1:]])
+
+
+def _line(row: dict[str, Any]) -> str:
+    held_out = "" if row["validation"] is None else f", validation {row['validation']:.2f} %"
+    paper = "" if row["paper"] is None else f" (paper {row['paper']:.2f} %)"
+    modified = f", modified: {row['modified']}" if row["modified"] else ""
+    scored = "no test images" if row["test"] is None else f"test {row['test']:.2f} %"
+    return (
+        f"{row['recipe']} seed {row['seed']}: {scored}{paper}{held_out}, "
+        f"{row['parameters']:,} parameters, {row['seconds']:.0f} s{modified}"
+    )
+
+
+def evaluate(
+    runs: Annotated[
+        list[Path], typer.Argument(help="A run folder or a weight file; several are an ensemble.")
+    ],
+    recipe: Annotated[
+        str | None, typer.Option(help="Whose data and transforms; default the run's own.")
+    ] = None,
+    data_dir: DataDir = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your own images, a folder per class, instead.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score trained networks on real images; several together are an ensemble."""
+    from torchcaps.train.scoring import evaluate_files
+
+    with one_sentence():
+        scores = evaluate_files(
+            runs, recipe=recipe, data_dir=data_dir, own_data=data, split=split, device=device
+        )
+    if as_json:
+        typer.echo(json.dumps(scores, indent=2))
+        return
+    for name, value in scores.items():
+        typer.echo(f"{name}: {value['percent']:.2f} % of {value['images']:,} images")
+
+
+def results(
+    record: Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")] = Path(
+        "results/accuracy.csv"
+    ),
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the tables into README.md too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Print what was reached beside the papers' numbers: mean, spread and number of runs."""
+    from dataclasses import asdict
+
+    from torchcaps.results import read_rows, summarise, text, write_readme
+
+    with one_sentence():
+        rows = read_rows(record)
+        if as_json:
+            typer.echo(json.dumps([asdict(entry) for entry in summarise(rows)], indent=2))
+        else:
+            typer.echo(text(rows))
+        if write:
+            write_readme(Path("README.md"), rows)
+
+
+def environment(as_json: Json = False) -> None:
+    """Print what a bug report needs: versions, processor, GPUs, folders."""
+    from torchcaps.train.facts import environment as facts
+
+    found = facts()
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for key, value in found.items():
+        typer.echo(f"{key:12} {value}")

@@ -1,0 +1,200 @@
+"""Pictures that put several runs into one plot."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from torchcaps.analysis import (
+    AccuracyCurve,
+    AdversarialCurve,
+    Alignment,
+    Equivariance,
+    SpeedRow,
+    TrainingCurve,
+    cost_by_iterations,
+)
+from torchcaps.figures.style import PALETTE, TEXT, bars, blank, legend, lines, name_axes
+
+__all__ = [
+    "draw_adversarial",
+    "draw_alignment",
+    "draw_cosines",
+    "draw_cost",
+    "draw_equivariance",
+    "draw_robustness",
+    "draw_training",
+]
+
+
+def draw_alignment(runs: Mapping[str, Alignment]) -> Figure:
+    """Alignment ratios of six transformations, with both baselines of random vectors (Table 3)."""
+    first = next(iter(runs.values()))
+    figure, (axis,) = blank(max(7.0, 5 + len(runs)), 3.8)
+    series = [(name, found.mean.tolist()) for name, found in runs.items()]
+    bars(axis, first.directions, series, "transformation", "alignment ratio")
+    for number, d in enumerate(sorted({found.dimension for found in runs.values()})):
+        mean, std = next(found.random for found in runs.values() if found.dimension == d)
+        axis.axhline(
+            mean,
+            color="black",
+            ls=("-", "--", ":")[number % 3],
+            lw=1.2,
+            label=f"random vectors in {d} dimensions, computed: {mean:.3f} +- {std:.3f}",
+        )
+    mean, std = first.paper_random
+    axis.axhline(
+        mean,
+        color=PALETTE[5],
+        ls="-.",
+        lw=1.2,
+        label=f"random vectors, as Choi 2019 prints: {mean:.3f} +- {std:.3f}",
+    )
+    axis.set_ylim(0, 1.35)
+    axis.legend(fontsize=TEXT - 2, loc="upper center", ncols=2)
+    return figure
+
+
+def draw_cosines(runs: Mapping[str, Alignment]) -> Figure:
+    """Cosine between the align vectors of positive and negative transformations (Fig. 4)."""
+    names = ("rotation", "x", "y")
+    figure, axes = blank(10.0, 3.0, columns=3)
+    for axis, name, row in zip(axes, names, range(3), strict=True):
+        for number, (run, found) in enumerate(runs.items()):
+            axis.hist(
+                found.cosines[row].tolist(),
+                bins=40,
+                range=(-1, 1),
+                histtype="step",
+                lw=1.4,
+                color=PALETTE[number % len(PALETTE)],
+                label=run,
+                ls=("-", "--", ":")[number % 3],
+            )
+        name_axes(axis, f"cosine, {name}+ against {name}-", "images")
+        axis.grid(alpha=0.3)
+        legend(axis, len(runs))
+    return figure
+
+
+def draw_equivariance(runs: Mapping[str, Equivariance]) -> Figure:
+    """How well each factor of a pose change is read from the change of the capsule."""
+    first = next(iter(runs.values()))
+    figure, (axis,) = blank(max(7.0, 5 + len(runs)), 3.4)
+    series = [
+        (f"{name} ({found.dimension} numbers)", found.r2.clamp_min(-0.2).tolist())
+        for name, found in runs.items()
+    ]
+    bars(axis, first.factors, series, "factor of the pose", "R$^2$ on unseen pairs")
+    axis.axhline(0, color="black", lw=0.8)
+    axis.set_ylim(-0.22, 1.05)
+    return figure
+
+
+def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
+    """Accuracy against each corruption, one panel each."""
+    kinds = [curve.what for curve in next(iter(runs.values()))]
+    columns = min(4, len(kinds))
+    rows = -(-len(kinds) // columns)
+    figure, axes = blank(2.9 * columns, 2.7 * rows, rows=rows, columns=columns)
+    for number, (axis, kind) in enumerate(zip(axes, kinds, strict=False)):
+        curves = []
+        for name, found in runs.items():
+            curve = found[number]
+            curves.append((name, curve.levels, curve.accuracy))
+            error = [(p * (1 - p) / curve.count) ** 0.5 for p in curve.accuracy]
+            low, high = (
+                [p + s * e for p, e in zip(curve.accuracy, error, strict=True)] for s in (-1, 1)
+            )
+            colour = PALETTE[(len(curves) - 1) % len(PALETTE)]
+            axis.fill_between(curve.levels, low, high, color=colour, alpha=0.15, lw=0)
+        lines(axis, curves, f"{kind} ({next(iter(runs.values()))[number].unit})", "accuracy")
+        axis.set_ylim(0, 1.02)
+    for spare in axes[len(kinds) :]:
+        spare.remove()
+    return figure
+
+
+def draw_adversarial(runs: Mapping[str, AdversarialCurve]) -> Figure:
+    """Accuracy under FGSM and PGD."""
+    first = next(iter(runs.values()))
+    figure, (left, right) = blank(8.5, 3.2, columns=2)
+    for axis, attack in ((left, "fgsm"), (right, "pgd")):
+        curves = []
+        for name, found in runs.items():
+            masked = f", {found.masked:.0%} without gradient" if found.masked else ""
+            values = found.fgsm if attack == "fgsm" else found.pgd
+            curves.append((f"{name}{masked}", found.epsilons, values))
+        steps = "one step" if attack == "fgsm" else f"{first.steps} steps"
+        lines(axis, curves, f"epsilon (of pixels in 0..1), {attack.upper()}, {steps}", "accuracy")
+        axis.set_ylim(0, 1.02)
+    return figure
+
+
+def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
+    """Loss and accuracy by epoch, several runs in one plot."""
+    wanted = [
+        ("loss", "training loss"),
+        ("train", "training accuracy (%)"),
+        ("validation", "validation accuracy (%)"),
+    ]
+    found = [(key, name) for key, name in wanted if any(key in run.values for run in runs)]
+    if not found:
+        raise ValueError("these runs have written neither a loss nor an accuracy")
+    figure, axes = blank(4.2 * len(found), 3.2, columns=len(found))
+    for axis, (key, name) in zip(axes, found, strict=True):
+        curves = [(run.name, run.epochs, run.values[key]) for run in runs if key in run.values]
+        lines(axis, curves, "epoch", name)
+    return figure
+
+
+def draw_cost(rows: Sequence[SpeedRow]) -> Figure:
+    """Time and memory by iterations, time of a batch, time of 100 training steps."""
+    figure, axes = blank(11.0, 7.0, rows=2, columns=2)
+    curves = cost_by_iterations(rows)
+    named = [(f"{one.case}, {one.implementation}", one) for one in curves][:8]
+    for axis, what, label in (
+        (axes[0], "batch_ms", "inference, ms a batch"),
+        (axes[1], "peak_mib", "inference, peak memory (MiB)"),
+    ):
+        lines(
+            axis,
+            [(name, one.iterations, getattr(one, what)) for name, one in named],
+            "routing iterations",
+            label,
+        )
+        if not named:
+            axis.text(
+                0.5,
+                0.5,
+                "no case was measured at several numbers of iterations",
+                transform=axis.transAxes,
+                ha="center",
+                fontsize=TEXT - 1,
+            )
+    _cases(axes[2], rows, "inference", "ms a batch")
+    _cases(axes[3], rows, "train", "seconds of 100 steps")
+    return figure
+
+
+def _cases(axis: Axes, rows: Sequence[SpeedRow], mode: str, label: str) -> None:
+    """One number per network and implementation, the last one measured."""
+    own = [row for row in rows if row.mode == mode]
+    cases = list(dict.fromkeys(row.case for row in own))[:12]
+    kinds = list(dict.fromkeys(row.implementation for row in own))
+    series = []
+    for kind in kinds:
+        values = []
+        for case in cases:
+            mine = [r for r in own if r.case == case and r.implementation == kind]
+            number = torch.nan
+            if mine:
+                number = (
+                    mine[-1].batch_ms if mode == "inference" else mine[-1].seconds_per_100_steps
+                )
+            values.append(number)
+        series.append((kind, values))
+    bars(axis, cases, series, "network", f"{mode}, {label}")
+    axis.set_xticks(range(len(cases)), cases, rotation=25, ha="right", fontsize=TEXT - 2)
+    axis.set_yscale("log")

@@ -1,0 +1,175 @@
+"""All figures by name, and reports made of them."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torchcaps import analysis
+from torchcaps.analysis import Subject
+from torchcaps.analysis.outputs import in_parts
+from torchcaps.data import Strokes
+from torchcaps.figures.base import Effort, Maker, NotDrawnError
+from torchcaps.figures.compared import COMPARED
+from torchcaps.figures.report import Picture, write_report
+from torchcaps.figures.single import SINGLE
+from torchcaps.models import Network
+
+__all__ = ["GALLERY", "check_names", "demo_report", "draw", "report"]
+
+GALLERY: dict[str, Maker] = {**SINGLE, **COMPARED}
+"""Name -> what draws it; the names ``--only`` takes."""
+
+
+def quick(networks: int) -> Effort:
+    """For a demonstration: fewer images the more networks, some 15 seconds of one core in all."""
+    each = max(40, 300 // max(1, networks))
+    return Effort(samples=each, attacked=max(10, each // 4), traced=16, pairs=1000)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a figure that does not exist, with the nearest that does."""
+    for name in names:
+        if name not in GALLERY:
+            near = difflib.get_close_matches(name, GALLERY, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GALLERY)}"
+            raise ValueError(f"there is no figure {name!r}: {hint}")
+
+
+def draw(
+    subjects: Sequence[Subject],
+    *,
+    only: Sequence[str] = (),
+    effort: Effort | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> tuple[list[Picture], list[tuple[str, str]]]:
+    """Draw every figure that applies.
+
+    Args:
+        subjects: networks with their test images.
+        only: names of `GALLERY`; none draws all.
+        effort: how many images each measurement takes.
+        progress: called with the name of each figure before it is drawn.
+
+    Returns:
+        Pictures, and (figure, why it was not drawn) for the others.
+    """
+    if not subjects:
+        raise ValueError("there is nothing to draw: name a run, a weight file or a recipe")
+    check_names(only)
+    pictures: list[Picture] = []
+    left_out: list[tuple[str, str]] = []
+    for name, make in GALLERY.items():
+        if only and name not in only:
+            continue
+        progress(name)
+        try:
+            pictures.extend(make(unique(subjects), effort or Effort()))
+        except NotDrawnError as reason:
+            left_out.append((name, str(reason)))
+    return pictures, left_out
+
+
+def unique(subjects: Sequence[Subject]) -> list[Subject]:
+    """The subjects with names that differ, numbered where they do not."""
+    names = [subject.name for subject in subjects]
+    return [
+        replace(subject, name=f"{subject.name} ({number})")
+        if names.count(subject.name) > 1
+        else subject
+        for number, subject in enumerate(subjects, start=1)
+    ]
+
+
+def report(
+    subjects: Sequence[Subject],
+    out: str | Path,
+    *,
+    command: str,
+    only: Sequence[str] = (),
+    effort: Effort | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Path:
+    """Draw the figures and write the folder; returns the path of its ``index.html``.
+
+    Args:
+        subjects: networks with their test images.
+        out: the folder.
+        command: what made it, for the page.
+        only: see :func:`draw`.
+        effort: see :func:`draw`.
+        progress: see :func:`draw`.
+    """
+    effort = effort or Effort()
+    subjects = unique(subjects)
+    pictures, left_out = draw(subjects, only=only, effort=effort, progress=progress)
+    if not pictures:
+        raise ValueError("nothing could be drawn: " + "; ".join(why for _, why in left_out))
+    table = [_row(subject, effort) for subject in subjects]
+    names = ", ".join(subject.name for subject in subjects)
+    return write_report(
+        pictures,
+        out,
+        title=f"Looking inside {names}",
+        command=command,
+        table=table,
+        left_out=left_out,
+    )
+
+
+def _row(subject: Subject, effort: Effort) -> dict[str, str]:
+    """What the table at the top of the page says of a network."""
+    batch = subject.batch(effort.samples)
+    scores = in_parts(subject.network, batch.images).scores
+    right = float(analysis.correct(scores, batch.labels, measure=subject.measure).float().mean())
+    test = subject.result.get("test")
+    return {
+        "run": subject.name,
+        "network": subject.network.name or type(subject.network).__name__,
+        "parameters": f"{subject.network.n_parameters:,}",
+        "images": subject.dataset,
+        "test, as recorded": f"{test:.2f} %" if isinstance(test, float) else "-",
+        f"accuracy on {len(batch.images)} test images": f"{right:.1%}",
+    }
+
+
+def demo_report(
+    networks: dict[str, Network],
+    out: str | Path,
+    *,
+    command: str = "torchcaps demo",
+    effort: Effort | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Path:
+    """A report of networks that were trained on strokes.
+
+    Single-network figures are drawn of the first network only; all go into the comparisons.
+
+    Args:
+        networks: by the name the figures give them.
+        out: the folder.
+        command: what made it, for the page.
+        effort: how many images each measurement takes; None takes few, see :func:`quick`.
+        progress: called with the name of each figure before it is drawn.
+
+    Returns:
+        The path of ``index.html``.
+    """
+    subjects = [
+        Subject(name, network, Strokes(2000, split="test"), "strokes")
+        for name, network in networks.items()
+    ]
+    if not subjects:
+        raise ValueError("a report needs at least one network")
+    effort = effort or quick(len(subjects))
+    alone, left_out = draw(subjects[:1], only=tuple(SINGLE), effort=effort, progress=progress)
+    wanted = ("alignment", "equivariance", "robustness", "adversarial")
+    together, more = draw(subjects, only=wanted, effort=effort, progress=progress)
+    return write_report(
+        [*alone, *together],
+        out,
+        title="Looking inside the networks of the demo",
+        command=command,
+        table=[_row(subject, effort) for subject in subjects],
+        left_out=[*left_out, *more],
+    )

@@ -1,0 +1,159 @@
+"""Pictures made of images: reconstructions, perturbations, segmentations."""
+
+from collections.abc import Sequence
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from torchcaps.analysis import (
+    DimensionEffects,
+    Perturbation,
+    PoseCorrelation,
+    Reconstructions,
+    Segmentation,
+)
+from torchcaps.figures.style import as_rgb, blank, class_name, heat, show_tiles
+
+__all__ = [
+    "draw_effects",
+    "draw_perturbation",
+    "draw_pose_correlation",
+    "draw_reconstructions",
+    "draw_segmentation",
+    "two_colours",
+]
+
+ORANGE, BLUE = (0.90, 0.62, 0.0), (0.0, 0.45, 0.70)
+
+
+def draw_reconstructions(
+    shown: Reconstructions, *, right: int = 6, wrong: int = 4, classes: Sequence[str] = ()
+) -> Figure:
+    """Input, reconstruction from the label and from the prediction; failures last (Fig. 3)."""
+    good = (shown.predictions == shown.labels).nonzero()[:, 0][:right]
+    bad = (shown.predictions != shown.labels).nonzero()[:, 0][:wrong]
+    picked = shown.take(torch.cat([good, bad]))
+    rows = torch.stack([picked.images, picked.from_label, picked.from_prediction])
+    said = zip(picked.labels.tolist(), picked.predictions.tolist(), strict=True)
+    columns = [f"{class_name(a, classes)}\n{class_name(b, classes)}" for a, b in said]
+    error = f"mean squared error a pixel: {float(shown.error_label.mean()):.4f} from the label"
+    figure, (axis,) = blank(max(4.5, 0.85 * len(columns) + 1.5), 3.6, title=error)
+    show_tiles(
+        axis,
+        rows,
+        ("input", "from label", "from\nprediction"),
+        columns,
+        f"label (above), prediction (below); the last {len(bad)} are failures",
+        "what is shown",
+    )
+    return figure
+
+
+def draw_perturbation(moved: Perturbation, *, sample: int = 0) -> Figure:
+    """Every dimension of one capsule moved from the left to the right (Fig. 4)."""
+    drawings = moved.drawings[sample]
+    d = drawings.shape[0]
+    steps = [f"{step:+.2f}" for step in moved.steps.tolist()]
+    title = f"class {int(moved.classes[sample])}: each row moves one dimension of its capsule"
+    figure, (axis,) = blank(5.6, 1.2 + 0.42 * d, title=title)
+    show_tiles(
+        axis,
+        drawings,
+        [str(n) for n in range(d)],
+        steps,
+        "added to the dimension",
+        "dimension of the capsule",
+    )
+    return figure
+
+
+def draw_effects(effects: DimensionEffects) -> Figure:
+    """What moving each dimension changes in the drawing."""
+    d = len(effects.correlation)
+    figure, (axis,) = blank(6.0, 1.6 + 0.25 * d, title="what each dimension does to the drawing")
+    heat(
+        figure,
+        axis,
+        effects.correlation,
+        [str(n) for n in range(d)],
+        effects.factors,
+        "measured on the drawing",
+        "dimension of the capsule",
+        "correlation with the step",
+    )
+    return figure
+
+
+def draw_pose_correlation(found: PoseCorrelation, *, kind: int) -> Figure:
+    """Dimensions against the true pose: one class in full, and the best dimension of each class."""
+    n, d = found.correlation.shape[:2]
+    best = found.correlation.abs().nan_to_num(nan=-1).amax(dim=1)
+    best = torch.where(best < 0, torch.nan, best)
+    figure, (left, right) = blank(10.5, 1.8 + 0.25 * max(n, d), columns=2)
+    heat(
+        figure,
+        left,
+        found.correlation[kind],
+        [str(one) for one in range(d)],
+        found.factors,
+        "true pose",
+        f"dimension of the capsule of class {kind}",
+        "correlation",
+    )
+    heat(
+        figure,
+        right,
+        best,
+        [str(one) for one in range(n)],
+        found.factors,
+        "true pose",
+        "class",
+        "largest |correlation| of any dimension",
+        limit=None,
+    )
+    return figure
+
+
+def two_colours(pairs: Tensor) -> Tensor:
+    """Two grey images ``[b 2 c h w]`` laid over one another in orange and blue: ``[b 3 h w]``."""
+    first, second = pairs.detach().float().mean(dim=2).clamp(0, 1).unbind(dim=1)
+    colours = torch.tensor([ORANGE, BLUE], device=pairs.device)
+    mixed = first[:, None] * colours[0, :, None, None] + second[:, None] * colours[1, :, None, None]
+    return mixed.clamp(0, 1)
+
+
+def draw_segmentation(
+    shown: Sequence[tuple[str, Segmentation]], targets: Tensor, *, columns: int = 8
+) -> Figure:
+    """Overlapping objects in two colours, one row for each way to choose the classes (Fig. 5).
+
+    Args:
+        shown: (what was decoded, result), such as ("labels", ...).
+        targets: ``[b 2 c h w]``, the true objects.
+        columns: images shown.
+    """
+    first = shown[0][1]
+    count = min(columns, len(first.images))
+    tiles = [as_rgb(first.images[:count]), two_colours(targets[:count])]
+    names = ["input", "true digits"]
+    for name, result in shown:
+        tiles.append(two_colours(result.drawings[:count]))
+        names.append(f"from {name}{'*' if name == 'absent' else ''}\n{_score(name, result)}")
+    said = zip(first.labels[:count].tolist(), first.predictions[:count].tolist(), strict=True)
+    labels = [f"L {a},{b}\nP {c},{d}" for (a, b), (c, d) in said]
+    star = next((result.chosen for name, result in shown if name == "absent"), None)
+    if star is not None:
+        pairs = zip(labels, star[:count].tolist(), strict=True)
+        labels = [f"{label}\n* {a},{b}" for label, (a, b) in pairs]
+    figure, (axis,) = blank(1.0 * count + 1.8, 0.9 * len(tiles) + 1.0)
+    show_tiles(
+        axis, torch.stack(tiles), names, labels, "L labels, P predictions, * decoded", "decoded"
+    )
+    return figure
+
+
+def _score(name: str, result: Segmentation) -> str:
+    if name == "absent":
+        return f"ink of the absent {float(result.ink[:, 1].mean()):.2f}"
+    return f"IoU {float(result.iou.mean()):.3f}"

@@ -1,0 +1,43 @@
+"""Small networks on digits drawn by `strokes`: no files, a minute or less on a laptop."""
+
+from functools import partial
+from typing import Any
+
+from torchcaps.recipes.base import Published, Recipe
+from torchcaps.recipes.losses import cross_entropy, margin, spread
+from torchcaps.recipes.schedules import one_cycle
+
+__all__ = ["demo"]
+
+
+def demo() -> list[Recipe]:
+    """One recipe per routing."""
+    dynamic = Recipe(
+        "demo/strokes-dynamic",
+        "demo/strokes-dynamic",
+        "strokes",
+        Published("no paper"),
+        loss=margin,
+        reconstruction_weight=0.0005,
+        lr=3e-3,
+        schedule=partial(one_cycle, peak=0.3),
+        epochs=1,
+        batch_size=64,
+        limit=19_200,
+        precision="float32",
+    )
+
+    def other(routing: str, **changes: Any) -> Recipe:
+        name = f"demo/strokes-{routing}"
+        return dynamic.variant(name, network=name, **changes)
+
+    # steep from the start: the run is too short for the authors' 200,000 steps of rise
+    steep = partial(spread, rise=10)
+    return [
+        dynamic,
+        other("em", loss=steep),
+        other("inverted-attention", loss=cross_entropy),
+        other("attention"),
+        other("pairwise", loss=cross_entropy),
+        other("discriminative", coefficient_lr=1e-3),
+    ]

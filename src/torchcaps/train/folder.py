@@ -1,0 +1,151 @@
+"""The folder of a run: what it is, what it has reached, and who is writing to it.
+
+run.json             recipe, seed and settings
+metrics.jsonl        one line per epoch
+checkpoints/         the newest two and the best; see `torchcaps.train.checkpoint`
+weights.safetensors  the network at the chosen epoch; `torchcaps.load` reads it
+result.json          the row of results/accuracy.csv
+tensorboard/         scalars and images, where tensorboard is installed
+"""
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from torchcaps.recipes import Recipe
+from torchcaps.storage import append_line, read_lines, write_text
+from torchcaps.train.checkpoint import checkpoints
+from torchcaps.train.process import UseError
+
+__all__ = ["RunFolder", "default_folder"]
+
+
+def default_folder(recipe: str, seed: int) -> Path:
+    """Where a run goes that is not told where."""
+    return Path("runs") / recipe / f"seed{seed}"
+
+
+class RunFolder:
+    """Reads and writes the files of a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.metrics = self.path / "metrics.jsonl"
+        self.weights = self.path / "weights.safetensors"
+        self.lock: FileLock | None = None
+
+    def result(self) -> dict[str, Any] | None:
+        """The row of a finished run."""
+        return self._read("result.json")
+
+    def description(self) -> dict[str, Any] | None:
+        """What was asked of the run."""
+        return self._read("run.json")
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            read = json.loads((self.path / name).read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{self.path / name} cannot be read ({error}); start anew with --fresh"
+            ) from None
+        if not isinstance(read, dict):
+            raise ValueError(f"{self.path / name} is not what a run writes; use another folder")
+        return read
+
+    def open(self, asked: dict[str, Any], *, resume: bool | None) -> None:
+        """Take the folder for a run.
+
+        Args:
+            asked: recipe, seed and settings; a folder of another run is refused.
+            resume: True needs a checkpoint, False sets what is there aside, None goes on if it can.
+        """
+        self._take()
+        if resume is False:
+            self._set_aside()
+        # a run that reached nothing, such as one with a wrong data folder, is no run to protect
+        reached = checkpoints(self.checkpoints) or self.result() is not None
+        before = self.description() if reached else None
+        if before is not None:
+            for key, value in asked.items():
+                if before.get(key) != value:
+                    raise UseError(
+                        f"{self.path} holds a run with {_differs(key, before.get(key), value)}: "
+                        "choose another folder with --out, or start anew with --fresh"
+                    )
+        if resume and not reached:
+            raise UseError(f"{self.path} has no checkpoint to resume: leave --resume out")
+        if before is None:
+            self.write("run.json", asked)
+
+    def _take(self) -> None:
+        """Make the folder and keep other processes from writing to it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock = FileLock(self.path / ".lock")
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            raise UseError(f"another process is training into {self.path}") from None
+        except OSError as error:
+            raise ValueError(
+                f"{self.path} cannot be written ({error.strerror}); choose another with --out"
+            ) from None
+
+    def close(self) -> None:
+        """Let other processes have the folder."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def _set_aside(self) -> None:
+        """Keep an earlier run beside this one; nothing is deleted."""
+        entries = [entry for entry in self.path.iterdir() if entry.name != ".lock"]
+        if not entries:
+            return
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+        aside = self.path.with_name(f"{self.path.name}.before-{stamp}")
+        aside.mkdir()
+        for entry in entries:
+            entry.rename(aside / entry.name)
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """A JSON file, whole or not at all."""
+        write_text(self.path / name, json.dumps(value, indent=2) + "\n")
+
+    def log(self, row: dict[str, Any]) -> None:
+        """A line of metrics."""
+        append_line(self.metrics, json.dumps(row))
+
+    def forget_after(self, step: int) -> None:
+        """Drop metrics of steps that a resumed run takes again."""
+        kept = []
+        for line in read_lines(self.metrics):
+            with suppress(ValueError, TypeError, AttributeError):
+                if json.loads(line).get("step", 0) <= step:
+                    kept.append(line)
+        if self.metrics.exists():
+            write_text(self.metrics, "".join(f"{line}\n" for line in kept))
+
+
+def _differs(key: str, before: object, now: object) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in before.keys() | now.keys():
+            if before.get(name) != now.get(name):
+                return f"{name} {before.get(name)} and not {now.get(name)}"
+    return f"{key} {before} and not {now}"
+
+
+def described(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
+    """What makes two runs the same run."""
+    return {
+        "recipe": recipe.name,
+        "seed": seed,
+        "settings": recipe.settings(),
+        "data": None if own is None else str(own.expanduser().resolve()),
+    }

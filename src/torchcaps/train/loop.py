@@ -1,0 +1,112 @@
+"""The one loop: any recipe, from a laptop to several machines, and nothing lost on the way."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcaps.recipes import Recipe
+from torchcaps.results import Row, append_row, read_rows
+from torchcaps.train.folder import RunFolder, default_folder, described
+from torchcaps.train.process import UseError, joined
+from torchcaps.train.report import Reporter
+from torchcaps.train.run import Run
+from torchcaps.train.signals import listening
+from torchcaps.train.sources import load_sources
+
+__all__ = ["train"]
+
+
+def train(
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    out: str | Path | None = None,
+    device: str = "auto",
+    data_dir: str | Path | None = None,
+    own_data: str | Path | None = None,
+    resume: bool | None = None,
+    reporter: Reporter | None = None,
+    save_every: float = 300.0,
+    keep: int = 2,
+    deterministic: bool = False,
+    sync_batch_norm: bool = False,
+    tensorboard: bool = True,
+    record: str | Path | None = None,
+    command: str = "",
+) -> dict[str, Any]:
+    """Train a recipe and score it; returns the row of results/accuracy.csv.
+
+        row = train(get("sabour2017/mnist").override(epochs=5), seed=1)
+        row["test"]                                        # percent of the test images right
+
+    A run that is killed goes on from its newest good checkpoint when it is started again, and on
+    a CPU ends with the same bits as if it had never stopped. Under torchrun all processes call
+    this together; the first of them writes.
+
+    Args:
+        recipe: what to train and how.
+        seed: fixes everything that is drawn.
+        out: the folder of the run; by default ``runs/RECIPE/seedN``.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        data_dir: the data folder; by default ``TORCHCAPS_DATA`` or the platform's cache.
+        own_data: a folder of your images, one folder per class, instead of the recipe's data; the
+            network adapts to their size, channels and classes.
+        resume: True needs a checkpoint to go on from, False sets an earlier run aside and starts
+            anew, None goes on if there is one.
+        reporter: is told how it goes.
+        save_every: seconds between checkpoints within an epoch; each epoch ends with one anyway.
+        keep: how many of the newest checkpoints stay, beside the best epoch's; at least 2.
+        deterministic: on a GPU, only algorithms that give the same bits every time.
+        sync_batch_norm: with several GPUs, take BatchNorm's statistics over all of them.
+        tensorboard: write events, where tensorboard is installed.
+        record: a CSV that the row of a run with a test score is added to, once.
+        command: what started the run, for the record.
+    """
+    if keep < 2:
+        raise UseError(f"keep must be at least 2, not {keep}: one may be damaged")
+    own = None if own_data is None else Path(own_data)
+    folder = RunFolder(Path(out) if out is not None else default_folder(recipe.name, seed))
+    reporter = reporter or Reporter()
+    with listening() as stop, joined(device) as process:
+        try:
+            if process.leads:
+                folder.open(described(recipe, seed, own), resume=resume)
+                finished = folder.result()
+                if finished is not None:
+                    reporter.say(f"{folder.path} is finished; --fresh trains it again")
+            if process.any(process.leads and finished is not None):
+                return _recorded(finished or {}, record, command)
+            root = None if data_dir is None else Path(data_dir)
+            _prepare(process.device, seed, deterministic=deterministic)
+            sources = load_sources(recipe, root=root, own=own, device=process.device)
+            run = Run(recipe, seed, folder, process, sources, reporter, stop)
+            run.build(sync_batch_norm=sync_batch_norm)
+            run.resume(tensorboard=tensorboard, save_every=save_every, keep=keep)
+            try:
+                run.epochs()
+                return _recorded(run.finish(own), record, command)
+            finally:
+                run.close()
+        finally:
+            folder.close()
+
+
+def _recorded(row: dict[str, Any], record: str | Path | None, command: str) -> dict[str, Any]:
+    """Add the row of the leader to the record, if it is not in there."""
+    if record is None or not row or row["test"] is None:
+        return row
+    entry = Row(**{**row, "modified": bool(row["modified"])}, command=command)
+    known = read_rows(record) if Path(record).exists() else []
+    if not any((e.weights_sha256, e.date) == (entry.weights_sha256, entry.date) for e in known):
+        append_row(record, entry)
+    return row
+
+
+def _prepare(device: torch.device, seed: int, *, deterministic: bool) -> None:
+    torch.manual_seed(seed)
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = not deterministic
+        torch.set_float32_matmul_precision("high")
+        torch.use_deterministic_algorithms(deterministic)
+        torch.cuda.reset_peak_memory_stats(device)

@@ -1,0 +1,114 @@
+"""Optimisers as recipes describe them, and their state as named tensors."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from inspect import signature
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torchcaps.recipes import Recipe
+from torchcaps.routing import DiscriminativeRouting
+
+__all__ = ["coefficients", "make_optimisers", "optimiser_tensors", "restore_optimiser", "set_lr"]
+
+
+def coefficients(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The coefficients of discriminative routing, which climb an objective of their own."""
+    return [
+        (f"{name}.coefficients", module.coefficients)
+        for name, module in network.named_modules()
+        if isinstance(module, DiscriminativeRouting)
+    ]
+
+
+def make_optimisers(
+    recipe: Recipe, network: nn.Module, device: torch.device
+) -> tuple[Optimizer, Optimizer | None]:
+    """What trains the weights, and what trains discriminative routing's coefficients."""
+    apart = coefficients(network) if recipe.coefficient_lr else []
+    ids = {id(parameter) for _, parameter in apart}
+    weights = [p for p in network.parameters() if id(p) not in ids]
+    groups = [{"params": weights, "weight_decay": recipe.weight_decay}]
+    if not recipe.decay_all:
+        groups = [
+            {"params": [p for p in weights if p.dim() > 1], "weight_decay": recipe.weight_decay},
+            {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+        ]
+    groups = [group for group in groups if group["params"]]
+    main = recipe.optimiser(groups, **_options(recipe.optimiser, recipe.lr, device))
+    if not apart:
+        return main, None
+    options = _options(recipe.coefficient_optimiser, recipe.coefficient_lr, device)
+    return main, recipe.coefficient_optimiser([p for _, p in apart], maximize=True, **options)
+
+
+def _options(
+    optimiser: Callable[..., Optimizer], lr: float, device: torch.device
+) -> dict[str, object]:
+    """The learning rate, and on a GPU what lets a step run without the host."""
+    if device.type != "cuda":
+        return {"lr": lr}
+    made = optimiser.func if isinstance(optimiser, partial) else optimiser
+    known = signature(made).parameters
+    options: dict[str, object] = {"lr": torch.tensor(lr, device=device)}
+    if "fused" in known:
+        options["fused"] = True
+    if "capturable" in known:
+        options["capturable"] = True
+    return options
+
+
+def set_lr(optimiser: Optimizer, lr: float) -> None:
+    """Change the learning rate, in place where a captured step reads it."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr
+
+
+def optimiser_tensors(
+    optimiser: Optimizer, names: Mapping[int, str], prefix: str
+) -> dict[str, Tensor]:
+    """The state as ``prefix/entry/parameter`` tensors.
+
+    Args:
+        optimiser: what holds it.
+        names: the name of each parameter, by its id.
+        prefix: first part of every key.
+    """
+    tensors = {}
+    for parameter, entries in optimiser.state.items():
+        for entry, value in entries.items():
+            if value is not None:
+                key = f"{prefix}/{entry}/{names[id(parameter)]}"
+                tensors[key] = torch.as_tensor(value).detach()
+    return tensors
+
+
+def restore_optimiser(
+    optimiser: Optimizer,
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    stored: Mapping[str, Tensor],
+    prefix: str,
+) -> None:
+    """Put back what :func:`optimiser_tensors` gave."""
+    by_name = dict(parameters)
+    own = {id(p) for group in optimiser.param_groups for p in group["params"]}
+    optimiser.state.clear()
+    for key, value in stored.items():
+        start, _, rest = key.partition("/")
+        entry, _, name = rest.partition("/")
+        if start != prefix or id(by_name[name]) not in own:
+            continue
+        parameter = by_name[name]
+        # a step count stays where the optimiser keeps it: on the GPU only where it is captured
+        device = parameter.device
+        if entry == "step" and not optimiser.defaults.get("capturable"):
+            device = device if optimiser.defaults.get("fused") else torch.device("cpu")
+        kept = value.to(device, copy=True)
+        if kept.shape == parameter.shape:  # fused steps want the memory format of the parameter
+            kept = torch.empty_like(parameter, dtype=kept.dtype).copy_(kept)
+        optimiser.state[parameter][entry] = kept

@@ -1,0 +1,395 @@
+"""One run in one process: epochs, checkpoints, choice of the epoch, the final score."""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from torchcaps.data import Batches
+from torchcaps.models import Network, build, save
+from torchcaps.recipes import Recipe
+from torchcaps.recipes.schedules import Clock
+from torchcaps.train.board import Board
+from torchcaps.train.checkpoint import (
+    CheckpointError,
+    checkpoints,
+    load_checkpoint,
+    newest_checkpoint,
+    sweep,
+)
+from torchcaps.train.diagnose import culprit
+from torchcaps.train.evaluate import score
+from torchcaps.train.facts import peak_mib, result_row
+from torchcaps.train.folder import RunFolder
+from torchcaps.train.optimisers import make_optimisers, set_lr
+from torchcaps.train.process import Process, UseError
+from torchcaps.train.report import Now, Rate, Reporter
+from torchcaps.train.saver import Saver
+from torchcaps.train.signals import InterruptedRunError, Stop
+from torchcaps.train.sources import Sources
+from torchcaps.train.state import Progress, capture, restore, shared
+from torchcaps.train.step import GraphedStep, NonFiniteError, Step
+
+__all__ = ["Run", "TrainingError"]
+
+
+class TrainingError(RuntimeError):
+    """A run cannot go on: what happened, where, and what is left, in one sentence."""
+
+
+class Run:
+    """One training run in one process."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        seed: int,
+        folder: RunFolder,
+        process: Process,
+        sources: Sources,
+        reporter: Reporter,
+        stop: Stop,
+    ) -> None:
+        self.recipe = recipe
+        self.seed = seed
+        self.folder = folder
+        self.process = process
+        self.sources = sources
+        self.reporter = reporter if process.leads else Reporter()
+        self.stop = stop
+        self.progress = Progress()
+        self.rate = Rate()
+        self.saver: Saver | None = None
+        size = min(recipe.batch_size, len(sources.train))
+        if size % process.world:
+            raise UseError(
+                f"a batch of {size} cannot be shared by {process.world} processes: "
+                f"set batch_size to a multiple of {process.world}"
+            )
+        self.batch_size = size
+        self.batches = Batches(
+            sources.train,
+            size // process.world,
+            transforms=sources.train_transforms,
+            seed=seed,
+            drop_last=True,
+            shard=(process.rank, process.world),
+        )
+        # the same on every process, though the last shard may be a sample short
+        self.steps_per_epoch = len(sources.train) // size
+        self.steps = recipe.epochs * self.steps_per_epoch
+
+    def build(self, *, sync_batch_norm: bool) -> None:
+        """The network, its optimisers and the step that trains it."""
+        recipe, device = self.recipe, self.process.device
+        entry = {"image_shape": self.sources.image_shape, "n_classes": self.sources.n_classes}
+        network = build(recipe.network, iterations=recipe.iterations)
+        changes: dict[str, Any] = {
+            key: value for key, value in entry.items() if getattr(network, key) != value
+        }
+        if changes:
+            torch.manual_seed(self.seed)
+            network = build(recipe.network, iterations=recipe.iterations, **changes)
+        self.network = network.to(device)
+        if device.type == "cuda" and recipe.channels_last:
+            for module in network.modules():
+                if isinstance(module, nn.Conv2d):
+                    weight = module.weight
+                    weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+        forward: Callable[..., Any] = network
+        if self.process.world > 1:
+            forward = self._spread(network, sync_batch_norm=sync_batch_norm)
+        if recipe.compile:
+            forward = torch.compile(forward)
+        optimiser, ascent = make_optimisers(recipe, network, device)
+        self.step = Step(recipe, network, forward, optimiser, ascent, self.process)
+        graphed = device.type == "cuda" and self.step.capturable
+        self.take: Callable[..., None] = GraphedStep(self.step) if graphed else self.step
+        self.averaged: Network | None = None
+        self.average: dict[str, Tensor] = {}
+        if recipe.average:
+            self.averaged = copy.deepcopy(network).requires_grad_(False).eval()
+            self.average = dict(self.averaged.named_parameters())
+
+    def _spread(self, network: Network, *, sync_batch_norm: bool) -> nn.Module:
+        """The network in every process, its gradients averaged over them."""
+        on_gpu = self.process.device.type == "cuda"
+        if sync_batch_norm:
+            if not on_gpu:
+                raise UseError("sync_batch_norm works on GPUs only")
+            nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        # the same weights, other dropout
+        torch.manual_seed(self.seed * 1_000_003 + self.process.rank)
+        ids = [self.process.device.index] if on_gpu else None
+        return DistributedDataParallel(network, device_ids=ids)
+
+    def resume(self, *, tensorboard: bool, save_every: float, keep: int) -> None:
+        """Go on from the newest good checkpoint, if there is one."""
+        saved = None
+        if self.process.leads:
+            sweep(self.folder.checkpoints)
+            self.saver = Saver(self.folder.checkpoints, keep=keep)
+            saved = newest_checkpoint(
+                self.folder.checkpoints,
+                warn=lambda text: self.reporter.say(f"warning: {text}"),
+                model=self.network.state_dict(),
+            )
+        saved = shared(saved, self.process)
+        if saved is not None:
+            self.progress = restore(self.step, self.average, saved, self.process)
+            self.rate.images = self.progress.images
+            self.rate.seconds = self.progress.training_seconds
+            self.reporter.say(f"resumed at step {self.progress.step} of {self.steps}")
+        if self.process.leads:
+            self.folder.forget_after(self.progress.step)
+        self.board = Board(
+            self.folder.path / "tensorboard",
+            on=tensorboard and self.process.leads,
+            step=self.progress.step,
+        )
+        self.save_every = save_every
+        self.last_save = self.last_look = time.monotonic()
+        self.started = time.monotonic() - self.progress.seconds
+
+    def epochs(self) -> None:
+        """Train what is left."""
+        while self.progress.step < self.steps:
+            epoch, done = divmod(self.progress.step, self.steps_per_epoch)
+            if not done:
+                self.step.meters.zero_()
+            self.network.train()
+            self.rate.go()
+            for batch in self.batches.epoch(epoch, skip=done):
+                clock = Clock(self.progress.step, self.steps, self.steps_per_epoch)
+                set_lr(self.step.optimiser, self.recipe.lr * self._factor(clock))
+                try:
+                    self.take(batch)
+                except NonFiniteError:
+                    raise self._not_finite() from None
+                self._average()
+                self.progress.step += 1
+                self.rate.count(self.batch_size, self.process.device)
+                done += 1
+                # the end of an epoch has a save of its own, after the score it must not lose
+                if done == self.steps_per_epoch:
+                    break
+                self._between(epoch)
+            self.rate.rest()
+            self._end_of_epoch(epoch)
+
+    def _factor(self, clock: Clock) -> float:
+        """Of the learning rate at this step."""
+        rise = self.recipe.warmup * self.steps_per_epoch
+        warm = min(1.0, (clock.step + 1) / rise) if rise >= 1 else 1.0
+        return warm * self.recipe.schedule(clock)
+
+    def _average(self) -> None:
+        if self.averaged is None:
+            return
+        # the first steps count more, so that the random start is forgotten
+        step = self.progress.step
+        decay = min(self.recipe.average, (1 + step) / (10 + step))
+        with torch.no_grad():
+            own = [p.detach() for p in self.network.parameters()]
+            torch._foreach_lerp_(list(self.average.values()), own, 1 - decay)
+
+    def _between(self, epoch: int) -> None:
+        """What may happen after any step: a look, a checkpoint, the end."""
+        if self.stop.signal:
+            self._interrupt()
+        moment = time.monotonic()
+        if moment - self.last_look >= self.reporter.every:
+            self._check()
+            self.reporter.now(self._now(epoch))
+            self.last_look = time.monotonic()
+        if moment - self.last_save >= self.save_every:
+            self._check()
+            self._save()
+
+    def _now(self, epoch: int) -> Now:
+        loss, hits, count = self.step.meters.tolist()
+        left = (self.steps - self.progress.step) * self.batch_size
+        rate = self.rate.per_second
+        return Now(
+            epoch=epoch + 1,
+            epochs=self.recipe.epochs,
+            step=self.progress.step,
+            steps=self.steps,
+            loss=loss / max(1, count),
+            accuracy=100 * hits / max(1, count),
+            images_per_s=rate,
+            peak_mib=peak_mib(self.process.device),
+            seconds_left=left / max(rate, 1e-9),
+        )
+
+    def _check(self) -> None:
+        try:
+            self.step.check()
+        except NonFiniteError:
+            raise self._not_finite() from None
+
+    def _not_finite(self) -> TrainingError:
+        """What to tell about a step that was not finite."""
+        bad = int(self.step.bad_step)
+        epoch, place = divmod(bad, self.steps_per_epoch)
+        batch = next(iter(self.batches.epoch(epoch, skip=place)))
+        cause = culprit(self.recipe, self.network, batch)
+        if self.saver is not None:
+            self.saver.wait()
+        good = checkpoints(self.folder.checkpoints)
+        kept = f"the last good checkpoint is {good[-1]}" if good else "no checkpoint was saved"
+        return TrainingError(
+            f"the loss stopped being finite at step {bad + 1} (epoch {epoch + 1}): {cause}; "
+            f"nothing was updated by that step and {kept}; a lower lr or clip=1 may help"
+        )
+
+    def _end_of_epoch(self, epoch: int) -> None:
+        self._check()
+        device = self.process.device
+        totals = self.process.sum(self.step.meters).tolist()
+        held_out = None
+        if self.sources.validation is not None:
+            held_out = self._score(self._evaluated(), self.sources.validation)
+            if self.progress.best is None or held_out > self.progress.best:
+                self.progress.best = held_out
+                self.progress.best_step, self.progress.best_epoch = self.progress.step, epoch + 1
+        self.progress.seconds = time.monotonic() - self.started
+        clock = Clock(self.progress.step - 1, self.steps, self.steps_per_epoch)
+        row = {
+            "kind": "epoch",
+            "epoch": epoch + 1,
+            "step": self.progress.step,
+            "loss": totals[0] / max(1, totals[2]),
+            "train": 100 * totals[1] / max(1, totals[2]),
+            "validation": held_out,
+            "lr": self.recipe.lr * self._factor(clock),
+            "seconds": round(self.progress.seconds, 3),
+            "images_per_s": round(self.rate.per_second, 1),
+            "peak_mib": peak_mib(device),
+        }
+        if self.process.leads:
+            self.folder.log(row)
+            self.board.epoch(row)
+            self.reporter.now(self._now(epoch))
+            self.reporter.epoch(row)
+            self._save()
+        if self.stop.signal:
+            self._interrupt()
+
+    def _evaluated(self) -> Network:
+        """The network whose scores count: the averaged weights with today's statistics."""
+        if self.averaged is None:
+            return self.network.eval()
+        for ours, theirs in zip(self.averaged.buffers(), self.network.buffers(), strict=True):
+            ours.copy_(theirs)
+        return self.averaged
+
+    def _score(self, network: Network, source: Any) -> float:
+        return score(
+            network,
+            source,
+            measure=self.recipe.measure,
+            n_classes=self.sources.n_classes,
+            process=self.process,
+            transforms=self.sources.test_transforms,
+            precision=self.recipe.precision,
+        ).percent
+
+    def _save(self) -> None:
+        self.last_save = time.monotonic()
+        if self.saver is None:
+            return
+        self.progress.images = self.rate.images
+        self.progress.training_seconds = self.rate.elapsed
+        self.progress.seconds = time.monotonic() - self.started
+        state = {"recipe": self.recipe.name, "seed": self.seed, **asdict(self.progress)}
+        self.saver.save(
+            self.progress.step,
+            model=self.network.state_dict(),
+            optim=capture(self.step, self.average, self.process.device),
+            state=state,
+            best=self.progress.best_step,
+        )
+
+    def _interrupt(self) -> None:
+        """Save and leave, with the exit code the signal calls for."""
+        self.rate.rest()
+        self._check()
+        self._save()
+        if self.saver is not None:
+            self.saver.wait()
+        raise InterruptedRunError(
+            f"stopped at step {self.progress.step} of {self.steps}, saved in {self.folder.path}; "
+            "the same command goes on from here",
+            128 + self.stop.signal,
+        )
+
+    def finish(self, own: Path | None) -> dict[str, Any]:
+        """Take the chosen epoch's weights, score the test set once, write the row."""
+        if self.saver is not None:
+            self.saver.wait()
+        network = self._chosen()
+        test = None
+        if self.sources.test is not None:
+            test = self._score(network, self.sources.test)
+        row: dict[str, Any] = {}
+        if self.process.leads:
+            self._show(network)
+            save(network, self.folder.weights)
+            row = result_row(
+                self.recipe,
+                network,
+                self.process,
+                seed=self.seed,
+                own=own,
+                test=test,
+                validation=self.progress.best,
+                seconds=round(self.progress.seconds, 1),
+                images_per_s=round(self.rate.per_second, 1),
+                weights=self.folder.weights,
+            )
+            self.folder.write("result.json", row)
+        self.process.wait()
+        return row
+
+    def _chosen(self) -> Network:
+        """The network at the best validation epoch, or at the last."""
+        step = self.progress.best_step
+        if step is not None and step != self.progress.step:
+            saved = None
+            if self.process.leads:
+                try:
+                    path = self.folder.checkpoints / f"step-{step:08d}"
+                    saved = load_checkpoint(path, model=self.network.state_dict())
+                except CheckpointError as error:
+                    raise TrainingError(f"the best epoch's checkpoint is lost: {error}") from None
+            saved = shared(saved, self.process)
+            assert saved is not None
+            self.network.load_state_dict(saved.model)
+            for name, tensor in self.average.items():
+                tensor.copy_(saved.optim[f"average/{name}"])
+        return self._evaluated().eval()
+
+    def _show(self, network: Network) -> None:
+        """A few images and their reconstructions for TensorBoard."""
+        if self.board.writer is None or self.sources.test is None:
+            return
+        batch = Batches(
+            self.sources.test, 8, transforms=self.sources.test_transforms, shuffled=False
+        ).batch(torch.arange(8, device=self.process.device))
+        with torch.no_grad():
+            output = network(batch.images)
+        self.board.images(batch.images, output.reconstruction, self.progress.step)
+
+    def close(self) -> None:
+        """Finish writing."""
+        self.board.close()
+        self.reporter.close()
+        if self.saver is not None:
+            self.saver.close()

@@ -1,0 +1,90 @@
+"""Scores of trained networks, from their files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcaps.models import Ensemble, Network, load
+from torchcaps.recipes import RECIPES, Recipe, get
+from torchcaps.train.evaluate import score
+from torchcaps.train.folder import RunFolder
+from torchcaps.train.process import Process, UseError, choose_device
+from torchcaps.train.sources import load_sources
+
+__all__ = ["evaluate_files", "find_recipe", "find_weights"]
+
+
+def find_weights(path: Path) -> Path:
+    """The weight file of a run folder, or the file itself."""
+    if path.is_dir():
+        weights = RunFolder(path).weights
+        if not weights.is_file():
+            raise ValueError(f"{path} holds no finished run: {weights.name} is not there yet")
+        return weights
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no run folder or weight file {path}")
+    return path
+
+
+def find_recipe(path: Path, network: Network) -> Recipe:
+    """The recipe of a run folder, or the first that trains this network."""
+    if path.is_dir() and (described := RunFolder(path).description()) is not None:
+        return get(str(described.get("recipe")))
+    for recipe in RECIPES.values():
+        if recipe.network == network.name:
+            return recipe
+    raise UseError(f"no recipe trains {network.name}: say which data to use with --recipe")
+
+
+def evaluate_files(
+    paths: Sequence[Path],
+    *,
+    recipe: str | None = None,
+    data_dir: Path | None = None,
+    own_data: Path | None = None,
+    split: str = "test",
+    device: str = "auto",
+) -> dict[str, dict[str, Any]]:
+    """Percent of images right, by path; of several networks also ``"ensemble"``.
+
+    Args:
+        paths: run folders or weight files.
+        recipe: whose data and transforms to use; None for the run's own.
+        data_dir: the data folder.
+        own_data: a folder with one folder of images per class, instead.
+        split: "test" or "validation".
+        device: "auto", "cpu", "cuda" or "cuda:N".
+    """
+    if split not in ("test", "validation"):
+        raise UseError(f"split must be test or validation, not {split!r}")
+    process = Process(choose_device(device))
+    networks = [load(find_weights(path), device=process.device) for path in paths]
+    chosen = get(recipe) if recipe is not None else find_recipe(paths[0], networks[0])
+    sources = load_sources(chosen, root=data_dir, own=own_data, device=process.device)
+    source = sources.test if split == "test" else sources.validation
+    if source is None:
+        raise UseError(f"there are no {split} images: {own_data or chosen.name} has none")
+    for path, network in zip(paths, networks, strict=True):
+        if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
+            raise UseError(
+                f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "
+                f"data have {sources.image_shape} of {sources.n_classes}: name another --recipe"
+            )
+    contestants: dict[str, torch.nn.Module] = dict(zip(map(str, paths), networks, strict=True))
+    if len(networks) > 1:
+        contestants["ensemble"] = Ensemble(networks)
+    scores = {}
+    for name, contestant in contestants.items():
+        found = score(
+            contestant,
+            source,
+            measure=chosen.measure,
+            n_classes=sources.n_classes,
+            process=process,
+            transforms=sources.test_transforms,
+            precision=chosen.precision,
+        )
+        scores[name] = {"percent": found.percent, "right": found.right, "images": found.images}
+    return scores

@@ -1,0 +1,161 @@
+"""The images a recipe trains on, chooses by and is scored on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchcaps.data import (
+    Batch,
+    Batches,
+    Channels,
+    Draws,
+    ImageSet,
+    Normalise,
+    Source,
+    Transform,
+    load,
+    load_folder,
+)
+from torchcaps.data.generated import Generated
+from torchcaps.models.network import ImageShape
+from torchcaps.recipes import Recipe
+
+__all__ = ["First", "Sources", "load_sources"]
+
+
+_Set = ImageSet | Generated
+_Sets = tuple[_Set, _Set | None, _Set | None]
+
+
+class First:
+    """The first samples of a set."""
+
+    def __init__(self, source: Source, count: int) -> None:
+        self.source = source
+        self.count = min(count, len(source))
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples are."""
+        return self.source.device
+
+    def draw(self, samples: Tensor, draws: Draws) -> Batch:
+        """The samples of these indices."""
+        return self.source.draw(samples, draws)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sets of a run on its device; validation and test are None where there is none.
+
+    Attributes:
+        train: what the weights learn from.
+        validation: what the epoch is chosen by.
+        test: what is scored once, at the end.
+        n_classes: classes of the labels.
+        image_shape: of the images the network sees.
+        train_transforms: what training images go through.
+        test_transforms: what the others go through.
+    """
+
+    train: Source
+    validation: Source | None
+    test: Source | None
+    n_classes: int
+    image_shape: ImageShape
+    train_transforms: tuple[Transform, ...]
+    test_transforms: tuple[Transform, ...]
+
+
+def load_sources(
+    recipe: Recipe, *, root: Path | None, own: Path | None, device: torch.device
+) -> Sources:
+    """Load what a recipe names, or a folder of the user's own.
+
+    Args:
+        recipe: says which, and what the images go through.
+        root: the data folder; None for the usual one.
+        own: a folder with one folder of images per class, instead of the recipe's data set.
+        device: where the sets shall be.
+    """
+    train_transforms, test_transforms = recipe.train_transforms, recipe.test_transforms
+    sets: _Sets
+    if own is not None:
+        mine = _own(recipe, own)
+        train_transforms = _fitted(train_transforms, mine[0])
+        test_transforms = _fitted(test_transforms, mine[0])
+        sets = mine
+    else:
+        name = recipe.dataset
+        sets = (
+            _named(recipe, name, "fit" if recipe.hold_out else "train", root),
+            _named(recipe, name, "validation", root) if recipe.hold_out else None,
+            _named(recipe, recipe.test_dataset or name, "test", root),
+        )
+    train, validation, test = (None if found is None else found.to(device) for found in sets)
+    assert train is not None
+    first = torch.zeros(1, dtype=torch.long, device=device)
+    sample = Batches(train, 1, transforms=test_transforms).batch(first)
+    channels, height, width = sample.images.shape[1:]
+    return Sources(
+        _first(train, recipe.limit),
+        None if validation is None else _first(validation, recipe.test_limit),
+        None if test is None else _first(test, recipe.test_limit),
+        len(train.classes),
+        (channels, height, width),
+        train_transforms,
+        test_transforms,
+    )
+
+
+def _first(source: Source, count: int) -> Source:
+    return First(source, count) if count else source
+
+
+def _named(recipe: Recipe, name: str, split: str, root: Path | None) -> ImageSet | Generated:
+    found = load(name, split, root=root)
+    if recipe.resize and isinstance(found, ImageSet):
+        return found.resize(recipe.resize, recipe.resize)
+    return found
+
+
+def _own(recipe: Recipe, folder: Path) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
+    """Training, validation and test images of a user's folder."""
+    try:
+        train = load_folder(folder, "fit" if recipe.hold_out else "train")
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(f"{error}. {_layout(folder)}") from None
+    validation = load_folder(folder, "validation") if recipe.hold_out else None
+    has_test = (folder.expanduser() / "test").is_dir()
+    return train, validation, load_folder(folder, "test") if has_test else None
+
+
+def _layout(folder: Path) -> str:
+    folder = folder.expanduser()
+    expected = (
+        "Expected: FOLDER/CLASS/IMAGE.png, or FOLDER/train/CLASS/IMAGE.png and "
+        "FOLDER/test/CLASS/IMAGE.png"
+    )
+    if not folder.is_dir():
+        return expected
+    names = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
+    found = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"{expected}. Found: {found or 'nothing'}"
+
+
+def _fitted(transforms: Sequence[Transform], images: ImageSet) -> tuple[Transform, ...]:
+    """The recipe's transforms with the mean, deviation and channels of other images."""
+    fitted: list[Transform] = []
+    for transform in transforms:
+        if isinstance(transform, Normalise):
+            mean, std = images.statistics()
+            fitted.append(Normalise(mean.tolist(), std.clamp_min(1e-3).tolist()))
+        elif not (isinstance(transform, Channels) and images.images.shape[1] > 1):
+            fitted.append(transform)
+    return tuple(fitted)

@@ -1,0 +1,265 @@
+"""One optimiser step, and the same step recorded once as a CUDA graph and replayed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torchcaps.capsules import Output, Votes
+from torchcaps.data import Batch
+from torchcaps.functional import reconstruction_loss
+from torchcaps.models import Network
+from torchcaps.recipes import Recipe
+from torchcaps.routing import DiscriminativeRouting, discriminative_objective
+from torchcaps.train.evaluate import autocast, right, truth
+from torchcaps.train.process import Process
+
+__all__ = ["GraphedStep", "NonFiniteError", "Step", "total_loss"]
+
+
+class NonFiniteError(ArithmeticError):
+    """The loss or a gradient is NaN or infinite; nothing was updated."""
+
+
+def total_loss(recipe: Recipe, output: Output, batch: Batch, step: Tensor) -> Tensor:
+    """The recipe's loss of a batch, with the decoder's part."""
+    scores = output.scores.float()
+    targets = truth(batch, scores.shape[1])
+    loss = recipe.loss(scores, targets, step=step, smoothing=recipe.label_smoothing)
+    if recipe.reconstruction_weight and output.reconstruction is not None:
+        reconstruction = output.reconstruction.float()
+        wanted = batch.images if batch.targets is None else batch.targets
+        if reconstruction.dim() == 5:  # each object's error counts
+            reconstruction, wanted = reconstruction.flatten(0, 1), wanted.flatten(0, 1)
+            weight = recipe.reconstruction_weight * batch.labels.shape[1]
+        else:
+            weight = recipe.reconstruction_weight
+        loss = loss + reconstruction_loss(
+            reconstruction, wanted, reduction=recipe.reconstruction, weight=weight
+        )
+    return loss
+
+
+@dataclass
+class Step:
+    """Forward, backward, update; counts loss and right answers on the device.
+
+    Attributes:
+        recipe: says how.
+        network: what is trained.
+        forward: the network, perhaps compiled or wrapped for several processes.
+        optimiser: of the weights.
+        ascent: of discriminative routing's coefficients, or None.
+        process: this one among those of the run.
+    """
+
+    recipe: Recipe
+    network: Network
+    forward: Callable[..., Output]
+    optimiser: Optimizer
+    ascent: Optimizer | None
+    process: Process
+
+    def __post_init__(self) -> None:
+        device = self.process.device
+        self.meters = torch.zeros(3, dtype=torch.float64, device=device)
+        """Sum of losses, right answers and images since they were last set to 0."""
+        self.taken = torch.zeros((), device=device)
+        """Steps taken, for what depends on them inside a captured step."""
+        self.bad_step = torch.full((), -1.0, device=device)
+        """The first step that was not finite; no step after it changes anything."""
+        self.stops = torch.zeros((), device=device)
+        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.votes: dict[str, Votes | Tensor] = {}
+        self.decodes = bool(self.recipe.reconstruction_weight)
+        # a bad step is left out on the device where it can be; else the host looks at every step
+        self.fused = bool(self.optimiser.defaults.get("fused"))
+        capturable = bool(self.optimiser.defaults.get("capturable"))
+        self.skips = device.type == "cuda" and (self.fused or capturable)
+        for optimiser in (self.optimiser, self.ascent):
+            if self.skips and optimiser is not None and optimiser.defaults.get("fused"):
+                cast(Any, optimiser).found_inf = self.stops
+        self.count = 0
+        self.format = torch.contiguous_format
+        if device.type == "cuda" and self.recipe.channels_last:
+            self.format = torch.channels_last
+        if self.ascent is not None:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Keep the votes of discriminative routing for the ascent on its coefficients."""
+        for name, module in self.network.named_modules():
+            if isinstance(module, DiscriminativeRouting):
+
+                def keep(_: nn.Module, arguments: tuple[Any, ...], name: str = name) -> None:
+                    if self.network.training:
+                        self.votes[name] = arguments[0]
+
+                module.register_forward_pre_hook(keep)
+
+    def __call__(self, batch: Batch) -> None:
+        """Take a step on a batch; :class:`NonFiniteError` before anything is changed."""
+        device = self.process.device
+        images = batch.images.contiguous(memory_format=self.format)
+        with autocast(device, self.recipe.precision):
+            output = self.forward(images, batch.labels if self.decodes else None)
+        loss = total_loss(self.recipe, output, batch, self.taken)
+        self.optimiser.zero_grad()
+        loss.backward()
+        climbs = self.ascent is not None and self.count % self.recipe.coefficient_every == 0
+        if climbs:
+            self._climb(batch)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        # a score of -inf can leave loss and gradient finite
+        finite = torch.isfinite(norm) & torch.isfinite(loss.detach())
+        finite = finite & torch.isfinite(output.scores.detach()).all()
+        if self.skips:
+            first = (self.stops == 0) & ~finite
+            self.bad_step.copy_(torch.where(first, self.taken, self.bad_step))
+            self.stops.copy_(torch.maximum(self.stops, (~finite).float()))
+            if not self.fused:
+                self._still(gradients)
+        elif not finite:
+            self.bad_step.copy_(self.taken)
+            raise NonFiniteError
+        if self.recipe.clip:
+            scale = (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, scale)
+        self.optimiser.step()
+        if climbs and self.ascent is not None:
+            self.ascent.step()
+        self._count(output.scores.detach(), batch, loss.detach())
+
+    def _still(self, gradients: list[Tensor]) -> None:
+        """Make the step of an optimiser that cannot skip one change no weight, once one is bad."""
+        for gradient in gradients:
+            gradient.copy_(torch.where(self.stops > 0, 0, gradient))
+        for group in self.optimiser.param_groups:
+            group["lr"].mul_(1 - self.stops)
+
+    def _climb(self, batch: Batch) -> None:
+        """Gradients of the coefficients, of the objective and not of the loss.
+
+        Objective and loss are taken at the same weights and the same votes; both steps follow.
+        """
+        world = self.process.world
+        for name, module in self.network.named_modules():
+            if not isinstance(module, DiscriminativeRouting):
+                continue
+            votes = self.votes.pop(name)
+            dense = votes if isinstance(votes, Tensor) else votes.dense()
+            objective = discriminative_objective(
+                dense.detach().float(),
+                module.coefficients,
+                truth(batch, self.network.n_classes),
+                penalty=module.penalty,
+                strength=module.strength / world,
+            )
+            (gradient,) = torch.autograd.grad(objective, module.coefficients)
+            module.coefficients.grad = self.process.sum(gradient)
+
+    def _count(self, scores: Tensor, batch: Batch, loss: Tensor) -> None:
+        hits = right(scores.float(), truth(batch, scores.shape[1]), self.recipe.measure)
+        count = len(hits)
+        self.meters[0] += loss * count
+        self.meters[1] += hits.sum()
+        self.meters[2] += count
+        self.taken += 1
+        self.count += 1
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the step runs without the host, so that it can be recorded as a graph."""
+        alone = self.process.world == 1 and self.recipe.coefficient_every == 1
+        return self.skips and alone
+
+    def check(self) -> None:
+        """Wait for the device and raise :class:`NonFiniteError` if a step was not finite."""
+        if float(self.bad_step) >= 0:
+            raise NonFiniteError
+
+
+class GraphedStep:
+    """The same step as one CUDA graph: recorded at the first batch, replayed for the others.
+
+    Recording runs the step a few times; everything it changes is put back before the first replay.
+    """
+
+    WARM_UP = 3
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.batch: Batch | None = None
+
+    def __call__(self, batch: Batch) -> None:
+        """Take a step on a batch of the size the first one had."""
+        if self.graph is None or self.batch is None:
+            self._record(batch)
+        assert self.graph is not None
+        assert self.batch is not None
+        self.batch.images.copy_(batch.images)
+        self.batch.labels.copy_(batch.labels)
+        if self.batch.targets is not None and batch.targets is not None:
+            self.batch.targets.copy_(batch.targets)
+        self.graph.replay()
+
+    def _record(self, batch: Batch) -> None:
+        own = Batch(
+            batch.images.clone(memory_format=torch.preserve_format),
+            batch.labels.clone(),
+            batch.indices,
+            None if batch.targets is None else batch.targets.clone(),
+        )
+        kept = _snapshot(self.step)
+        state = torch.cuda.get_rng_state()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(self.WARM_UP):
+                self.step(own)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        self.step.optimiser.zero_grad(set_to_none=True)
+        with torch.cuda.graph(self.graph):
+            self.step(own)
+        self.batch = own
+        _put_back(self.step, kept)
+        torch.cuda.set_rng_state(state)
+
+
+def _snapshot(step: Step) -> dict[str, Any]:
+    """Copies of everything a step changes; None for optimiser state that is not there yet."""
+    optimisers = [o for o in (step.optimiser, step.ascent) if o is not None]
+    return {
+        "network": [t.detach().clone() for t in step.network.state_dict().values()],
+        "optimisers": [
+            {
+                p: {k: v.clone() for k, v in entries.items() if isinstance(v, Tensor)}
+                for p, entries in o.state.items()
+            }
+            for o in optimisers
+        ],
+        "own": [t.clone() for t in (step.meters, step.taken, step.bad_step, step.stops)],
+    }
+
+
+def _put_back(step: Step, kept: dict[str, Any]) -> None:
+    """Undo what recording changed, in the tensors the graph reads and writes."""
+    with torch.no_grad():
+        for tensor, old in zip(step.network.state_dict().values(), kept["network"], strict=True):
+            tensor.copy_(old)
+        optimisers = [o for o in (step.optimiser, step.ascent) if o is not None]
+        for optimiser, states in zip(optimisers, kept["optimisers"], strict=True):
+            for parameter, entries in optimiser.state.items():
+                for key, value in entries.items():
+                    if isinstance(value, Tensor):
+                        old = states.get(parameter, {}).get(key)
+                        value.zero_() if old is None else value.copy_(old)
+        own = (step.meters, step.taken, step.bad_step, step.stops)
+        for tensor, old in zip(own, kept["own"], strict=True):
+            tensor.copy_(old)

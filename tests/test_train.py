@@ -1,0 +1,292 @@
+"""The loop: reproducible, resumable, honest about which images it chose by."""
+
+import json
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchcaps import load
+from torchcaps.recipes import Recipe, get
+from torchcaps.recipes.losses import cross_entropy
+from torchcaps.recipes.schedules import Clock
+from torchcaps.train import TrainingError, UseError, train
+from torchcaps.train.checkpoint import load_checkpoint
+from torchcaps.train.evaluate import right
+from torchcaps.train.report import Lines, Reporter
+from torchcaps.train.run import Run
+from torchcaps.train.scoring import evaluate_files
+from torchcaps.train.step import Step, total_loss
+
+QUICK = {"limit": 320, "batch_size": 32, "epochs": 3, "test_limit": 100}
+quick = partial(train, device="cpu", tensorboard=False)
+
+
+def small(routing: str = "dynamic", **changes: Any) -> Recipe:
+    return get(f"demo/strokes-{routing}").override(**{**QUICK, **changes})
+
+
+class Listener(Reporter):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+class BrokenError(Exception):
+    """What a test breaks a run with."""
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    usual = Run._between
+
+    def between(self: Run, epoch: int) -> None:
+        usual(self, epoch)
+        if self.progress.step == step:
+            raise BrokenError
+
+    monkeypatch.setattr(Run, "_between", between)
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_one_seed_fixes_every_bit_and_another_changes_them(tmp_path: Path) -> None:
+    rows = [quick(small(), seed=seed, out=tmp_path / str(n)) for n, seed in enumerate((3, 3, 4))]
+    assert rows[0]["weights_sha256"] == rows[1]["weights_sha256"]
+    assert rows[0]["weights_sha256"] != rows[2]["weights_sha256"]
+    assert [m["loss"] for m in metrics(tmp_path / "0")] == [
+        m["loss"] for m in metrics(tmp_path / "1")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("routing", "changes"),
+    [
+        ("dynamic", {"average": 0.9, "clip": 0.1, "warmup": 1.0}),
+        ("discriminative", {"coefficient_every": 3}),
+        ("em", {"weight_decay": 0.01, "decay_all": False}),
+    ],
+)
+def test_a_broken_run_goes_on_to_the_same_bits(
+    routing: str, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small(routing, **changes)
+    whole = quick(recipe, out=tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        break_at(patched, 14)
+        with pytest.raises(BrokenError):
+            quick(recipe, out=tmp_path / "broken", save_every=0.0)
+    heard = Listener()
+    resumed = quick(recipe, out=tmp_path / "broken", reporter=heard)
+    assert heard.said == ["resumed at step 14 of 30"]
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert resumed["test"] == whole["test"]
+    for one, other in zip(metrics(tmp_path / "whole"), metrics(tmp_path / "broken"), strict=True):
+        assert {one[key] for key in ("loss", "train", "validation", "lr")} == {
+            other[key] for key in ("loss", "train", "validation", "lr")
+        }
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = quick(small(), out=tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        break_at(patched, 14)
+        with pytest.raises(BrokenError):
+            quick(small(), out=tmp_path / "broken", save_every=0.0)
+    newest = tmp_path / "broken/checkpoints/step-00000014/model.safetensors"
+    damaged = bytearray(newest.read_bytes())
+    damaged[-5] ^= 4
+    newest.write_bytes(damaged)
+    heard = Listener()
+    resumed = quick(small(), out=tmp_path / "broken", reporter=heard)
+    assert "step-00000014" in heard.said[0]
+    assert heard.said[0].startswith("warning: ")
+    assert heard.said[1] == "resumed at step 13 of 30"
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_a_finished_run_is_not_trained_again_and_a_fresh_one_sets_it_aside(tmp_path: Path) -> None:
+    out, record = tmp_path / "run", tmp_path / "accuracy.csv"
+    first = quick(small(), out=out, record=record)
+    heard = Listener()
+    assert quick(small(), out=out, record=record, reporter=heard) == first
+    assert "finished" in heard.said[0]
+    assert len(record.read_text().splitlines()) == 2
+    quick(small(), out=out, record=record, resume=False)
+    aside = [path for path in tmp_path.iterdir() if ".before-" in path.name]
+    assert len(aside) == 1
+    assert (aside[0] / "weights.safetensors").is_file()
+    assert len(record.read_text().splitlines()) == 3
+
+
+def test_the_epoch_is_chosen_on_held_out_images_and_the_test_set_scored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[Any] = []
+    usual = Run._score
+    given = iter([50.0, 70.0, 60.0])
+
+    def pretend(self: Run, network: Any, source: Any) -> float:
+        scored.append(source)
+        usual(self, network, source)
+        return next(given, 33.0)
+
+    monkeypatch.setattr(Run, "_score", pretend)
+    row = quick(small(), out=tmp_path)
+    assert row["validation"] == 70.0
+    assert row["test"] == 33.0
+    assert len(scored) == 4
+    assert len({id(source) for source in scored[:3]}) == 1
+    assert scored[3] is not scored[0]
+    saved = load(tmp_path / "weights.safetensors").state_dict()
+    kept = load_checkpoint(tmp_path / "checkpoints/step-00000020").model
+    assert all(torch.equal(saved[name], kept[name]) for name in saved)
+
+
+def test_without_held_out_images_the_last_epoch_counts(tmp_path: Path) -> None:
+    row = quick(small(hold_out=False), out=tmp_path)
+    assert row["validation"] is None
+    saved = load(tmp_path / "weights.safetensors").state_dict()
+    kept = load_checkpoint(tmp_path / "checkpoints/step-00000030").model
+    assert all(torch.equal(saved[name], kept[name]) for name in saved)
+
+
+def test_averaged_weights_are_what_is_evaluated_and_saved(tmp_path: Path) -> None:
+    quick(small(average=0.8, epochs=1, hold_out=False), out=tmp_path)
+    saved = load(tmp_path / "weights.safetensors").state_dict()
+    kept = load_checkpoint(tmp_path / "checkpoints/step-00000010")
+    name = "classes.weight"
+    assert torch.equal(saved[name], kept.optim[f"average/{name}"])
+    assert not torch.equal(saved[name], kept.model[name])
+
+
+def test_clipping_bounds_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    norms: list[float] = []
+    usual = torch.optim.Adam.step
+
+    def look(self: torch.optim.Adam) -> None:
+        parts = [p.grad.norm() for group in self.param_groups for p in group["params"]]
+        norms.append(float(torch.stack(parts).norm()))
+        usual(self)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", look)
+    quick(small(clip=0.01, epochs=1), out=tmp_path)
+    assert norms
+    assert max(norms) <= 0.01 * 1.001
+
+
+def test_the_learning_rate_follows_warm_up_and_schedule(tmp_path: Path) -> None:
+    rates: list[float] = []
+
+    class Spy(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    def halves(clock: Clock) -> float:
+        return 0.5 ** (clock.step // clock.steps_per_epoch)
+
+    recipe = replace(small(warmup=1.0, lr=0.1), optimiser=Spy, schedule=halves)
+    quick(recipe, out=tmp_path)
+    expected = [0.1 * (n + 1) / 10 for n in range(10)] + [0.05] * 10 + [0.025] * 10
+    assert rates == pytest.approx(expected)
+
+
+def test_what_counts_as_right() -> None:
+    scores = torch.tensor([[3.0, 2.0, -1.0], [-1.0, -2.0, 4.0], [0.1, 5.0, 4.0]])
+    assert right(scores, torch.tensor([0, 2, 0]), "top1").tolist() == [True, True, False]
+    two = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
+    assert right(scores, two, "top2").tolist() == [True, False, True]
+    some = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    assert right(scores, some, "threshold").tolist() == [True, True, False]
+
+
+def test_a_loss_that_turns_nan_stops_before_the_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poisoned(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
+        loss = cross_entropy(scores, targets, step=step, smoothing=smoothing)
+        return loss * torch.where(step == 17, torch.nan, 1.0)
+
+    recipe = replace(small(), loss=poisoned)
+    with pytest.raises(TrainingError) as caught:
+        quick(recipe, out=tmp_path)
+    assert "step 18 (epoch 2)" in str(caught.value)
+    assert str(tmp_path / "checkpoints/step-00000010") in str(caught.value)
+    kept = load_checkpoint(tmp_path / "checkpoints/step-00000010")
+    assert all(torch.isfinite(tensor).all() for tensor in kept.model.values())
+
+
+def test_a_layer_that_turns_nan_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Step.__call__
+
+    def poison(self: Step, batch: Any) -> None:
+        if self.count == 12:
+            self.network.get_parameter("primary.pose_conv.bias").data.fill_(torch.inf)
+        usual(self, batch)
+
+    monkeypatch.setattr(Step, "__call__", poison)
+    with pytest.raises(TrainingError, match=r"step 13 .*primary\.pose_conv\.bias"):
+        quick(small(), out=tmp_path)
+
+
+def test_reconstruction_errors_of_two_objects_add_up() -> None:
+    from torchcaps.capsules import Output
+    from torchcaps.data import Batch
+
+    recipe = get("sabour2017/multimnist")
+    images, targets = torch.zeros(2, 1, 36, 36), torch.ones(2, 2, 1, 36, 36)
+    batch = Batch(images, torch.tensor([[1, 2], [3, 4]]), torch.arange(2), targets)
+    scores = batch.multi_hot(10)
+    output = Output(scores, reconstruction=torch.zeros_like(targets))
+    loss = total_loss(recipe, output, batch, torch.zeros(()))
+    assert float(loss) == pytest.approx(recipe.reconstruction_weight * 2 * 36 * 36, rel=1e-5)
+
+
+def test_saved_weights_score_what_the_run_said_and_two_make_an_ensemble(tmp_path: Path) -> None:
+    rows = [
+        quick(small("pairwise", limit=3200, test_limit=0), seed=n, out=tmp_path / str(n))
+        for n in range(2)
+    ]
+    scores = evaluate_files([tmp_path / "0", tmp_path / "1/weights.safetensors"], device="cpu")
+    ours = [value["percent"] for value in scores.values()]
+    assert ours[:2] == [row["test"] for row in rows]
+    assert list(scores)[2] == "ensemble"
+    assert scores["ensemble"]["images"] == 10_000
+    assert ours[2] > min(ours[:2])
+
+
+def test_lines_say_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(small(), out=tmp_path, device="cpu", reporter=Lines())
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("epoch 1/3  step 10/30  loss ")
+    assert "validation" in printed[1]
+    assert any((tmp_path / "tensorboard").iterdir())
+
+
+def test_a_batch_that_cannot_be_shared_or_one_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UseError, match="at least 2"):
+        quick(small(), out=tmp_path, keep=1)
+
+
+def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
+    quick(small(), out=tmp_path)
+    for other in (small("em"), small(lr=0.1)):
+        with pytest.raises(UseError, match=r"holds a run with .*--fresh"):
+            quick(other, out=tmp_path)
+    with pytest.raises(UseError, match="seed 0 and not 1"):
+        quick(small(), out=tmp_path, seed=1)
+    shutil.rmtree(tmp_path / "checkpoints")
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(UseError, match="no checkpoint to resume"):
+        quick(small(), out=tmp_path, resume=True)

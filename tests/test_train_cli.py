@@ -1,0 +1,157 @@
+"""The command line as a new user meets it: one sentence and the right exit code."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from torchcaps import load
+from torchcaps.cli import app
+
+SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
+SMALL += ["--no-tensorboard"]
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def one_sentence(result: Result, code: int) -> str:
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    lines = [line for line in result.stderr.splitlines() if line]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_ends_in_its_folder_and_in_the_record() -> None:
+    result = invoke("train", "demo/strokes-dynamic", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "test " in result.stdout.splitlines()[-1]
+    folder = Path("runs/demo/strokes-dynamic/seed0")
+    row = json.loads((folder / "result.json").read_text())
+    assert row["modified"] == "limit=64 test_limit=50"
+    assert len(Path("results/accuracy.csv").read_text().splitlines()) == 2
+    scored = invoke("evaluate", folder, "--device", "cpu", "--json")
+    assert json.loads(scored.stdout)[str(folder)]["images"] == 10_000
+    again = invoke("train", "demo/strokes-dynamic", *SMALL, "--json")
+    assert json.loads(again.stdout) == row
+
+
+def test_several_seeds_give_mean_and_spread() -> None:
+    result = invoke("train", "demo/strokes-pairwise", *SMALL, "--seeds", "2", "--seed", "5")
+    assert result.exit_code == 0, result.output
+    assert "2 seeds" in result.stdout.splitlines()[-1]
+    assert Path("runs/demo/strokes-pairwise/seed6/weights.safetensors").is_file()
+    printed = json.loads(
+        invoke("train", "demo/strokes-pairwise", *SMALL, "--seeds", "2", "--json").stdout
+    )
+    assert [row["seed"] for row in printed] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["sabour2017/mnst"], "did you mean 'sabour2017/mnist'?"),
+        (["sabour2017/mnist", "--set", "epohs=3"], "did you mean 'epochs'?"),
+        (["sabour2017/mnist", "--set", "epochs=many"], "epochs must be a whole number"),
+        (["sabour2017/mnist", "--set", "epochs=0"], "epochs must be between 1 and"),
+        (["sabour2017/mnist", "--set", "epochs"], "must be key=value"),
+        (["sabour2017/mnist", "--set", "lr=-0.1"], "lr must be"),
+        (["sabour2017/mnist", "--set", "lr=nan"], "lr must be a finite number"),
+        (["sabour2017/mnist", "--set", "compile=maybe"], "compile must be true or false"),
+        (["sabour2017/mnist", "--set", "precision=half"], "precision must be one of"),
+        (["sabour2017/mnist", "--device", "tpu"], "there is no device 'tpu'"),
+        (["demo/strokes-em", "--resume"], "no checkpoint to resume"),
+    ],
+)
+def test_wrong_use_is_answered_with_2(arguments: list[str], expected: str) -> None:
+    assert expected in one_sentence(invoke("train", *arguments), 2)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    said = one_sentence(invoke("train", "demo/strokes-em", "--device", "cuda"), 2)
+    assert said == "cuda was asked for and PyTorch sees no CUDA GPU: use --device cpu"
+
+
+def test_another_recipe_s_folder_is_refused() -> None:
+    invoke("train", "demo/strokes-dynamic", *SMALL, "--out", "here")
+    said = one_sentence(invoke("train", "demo/strokes-em", *SMALL, "--out", "here"), 2)
+    assert "here holds a run with recipe demo/strokes-dynamic and not demo/strokes-em" in said
+
+
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    Path("file").write_text("not a folder")
+    said = one_sentence(invoke("train", "demo/strokes-em", *SMALL, "--out", "file/run"), 1)
+    assert said.startswith("file/run cannot be written")
+
+
+def test_no_data_and_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> NoReturn:
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    said = one_sentence(invoke("train", "sabour2017/mnist", *SMALL, "--data-dir", "empty"), 1)
+    assert "mnist" in said
+
+
+def draw(folder: Path, *, shape: tuple[int, ...], count: int) -> None:
+    rng = np.random.default_rng(0)
+    for label, name in enumerate(("dark", "light")):
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(label * 128, label * 128 + 128, shape, dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+def test_the_network_adapts_to_a_user_s_own_images() -> None:
+    draw(Path("mine/train"), shape=(20, 24, 3), count=40)
+    draw(Path("mine/test"), shape=(20, 24, 3), count=10)
+    fit = ["--set", "epochs=8", "--set", "batch_size=8", "--device", "cpu", "--no-tensorboard"]
+    result = invoke("train", "demo/strokes-pairwise", "--data", "mine", *fit, "--out", "run")
+    assert result.exit_code == 0, result.output
+    network = load("run/weights.safetensors")
+    assert network.image_shape == (3, 20, 24)
+    assert network.n_classes == 2
+    row = json.loads(Path("run/result.json").read_text())
+    assert row["test"] == 100
+    assert "data=mine" in row["modified"]
+    scored = invoke("evaluate", "run", "--data", "mine", "--device", "cpu")
+    assert "100.00 % of 20 images" in scored.stdout
+
+
+def test_a_wrong_folder_is_answered_with_the_layout_expected_and_found() -> None:
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("no images here")
+    said = one_sentence(invoke("train", "demo/strokes-em", "--data", "mine", *SMALL), 1)
+    assert "Expected: FOLDER/CLASS/IMAGE.png" in said
+    assert "Found: notes.txt" in said
+    assert "Expected" in one_sentence(invoke("train", "demo/strokes-em", "--data", "no"), 1)
+
+
+def test_wrong_files_to_evaluate_are_named() -> None:
+    assert "no run folder or weight file" in one_sentence(invoke("evaluate", "nowhere"), 1)
+    Path("run").mkdir()
+    assert "no finished run" in one_sentence(invoke("evaluate", "run"), 1)
+    Path("x.safetensors").write_bytes(b"junk")
+    assert "not a whole safetensors file" in one_sentence(invoke("evaluate", "x.safetensors"), 1)
+
+
+def test_the_environment_is_printed_for_a_bug_report() -> None:
+    facts = json.loads(invoke("env", "--json").stdout)
+    assert facts["torch"] == torch.__version__
+    assert {"commit", "python", "gpus", "data folder"} <= set(facts)
+    assert "torchcaps" in invoke("env").stdout

@@ -1,0 +1,47 @@
+"""Several processes on one machine: the same losses as one, and nothing written twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = ["limit=384", "batch_size=64", "epochs=2", "test_limit=200"]
+
+
+def command(recipe: str, out: Path, *extra: str) -> list[str]:
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    record = str(out.parent / f"{out.name}.csv")
+    return [
+        *("-m", "torchcaps", "train", recipe, "--out", str(out), "--results", record),
+        *("--device", "cpu", "--no-tensorboard", *settings, *extra),
+    ]
+
+
+def run(words: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("recipe", ["demo/strokes-dynamic", "demo/strokes-discriminative"])
+def test_two_processes_equal_one(recipe: str, tmp_path: Path) -> None:
+    run(command(recipe, tmp_path / "one"))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run([*torchrun, *command(recipe, tmp_path / "two")])
+    losses, scores = [], []
+    for name in ("one", "two"):
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        losses.append([row["loss"] for row in rows])
+        result = json.loads((tmp_path / name / "result.json").read_text())
+        scores.append(result["test"])
+        assert len((tmp_path / f"{name}.csv").read_text().splitlines()) == 2
+    assert len(losses[0]) == 2
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert scores[1] == pytest.approx(scores[0], abs=1.0)
