@@ -1,6 +1,5 @@
 """Speed and memory of routings and networks on this machine."""
 
-from torchcaps.bench.command import bench_command
 from torchcaps.bench.measure import Measured, Setting, measure
 from torchcaps.bench.plans import PLANS, plan
 from torchcaps.bench.rows import COLUMNS, append, read, rows_of, table
@@ -11,7 +10,6 @@ __all__ = [
     "Measured",
     "Setting",
     "append",
-    "bench_command",
     "measure",
     "plan",
     "read",

@@ -133,6 +133,7 @@ def table(rows: Iterable[Row]) -> str:
         if row["mode"] != "train":
             runs += f", {row['mode']}"
         cells = (row["case"], runs, row["batch"], row["dtype"], row["iterations"])
-        speed = f"{float(row['images_per_s']):,.0f}"
+        fast = float(row["images_per_s"])
+        speed = f"{fast:,.0f}" if fast >= 100 else f"{fast:.1f}"
         lines.append(f"| {' | '.join((*cells, speed, row['peak_mib'], share))} |")
     return "\n".join(lines)
