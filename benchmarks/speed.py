@@ -4,8 +4,7 @@
     PYTHONPATH=src python benchmarks/speed.py tsai sabour em     # compiled: a minute per setting
     PYTHONPATH=src python benchmarks/speed.py cpu --threads 2 --repeats 3
 
-Every row is written as soon as all settings of its plan are done. README.md beside this says what
-the figures mean.
+Every row is written as soon as it is measured. README.md beside this says what the figures mean.
 """
 
 import argparse
@@ -24,14 +23,10 @@ ROOT = Path(__file__).parent.parent
 def attempt(setting: Setting, device: torch.device, repeats: int) -> list[Measured]:
     """One measurement, or none and a line that says why."""
     try:
-        measured = measure(setting, device=device, repeats=repeats)
+        return [measure(setting, device=device, repeats=repeats)]
     except (RuntimeError, ValueError) as error:
         sys.stdout.write(f"{setting}: {str(error).splitlines()[0]}\n")
         return []
-    said = f"{measured.images_per_s:,.1f} images/s, {measured.peak_mib:,.0f} MiB"
-    sys.stdout.write(f"{setting.case} {setting.arrangement} {setting.batch}: {said}\n")
-    sys.stdout.flush()
-    return [measured]
 
 
 def main() -> None:
@@ -46,10 +41,16 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name in options.plans:
-        measured = [m for s in plan(name) for m in attempt(s, device, options.repeats)]
-        rows = rows_of(measured, device=device, revision=commit(ROOT))
-        append(options.out, rows)
-        sys.stdout.write(table(rows) + "\n")
+        measured: list[Measured] = []
+        for setting in plan(name):
+            new = attempt(setting, device, options.repeats)
+            measured += new
+            rows = rows_of(measured, device=device, revision=commit(ROOT))[
+                len(measured) - len(new) :
+            ]
+            append(options.out, rows)
+            sys.stdout.write("\n".join(table(rows).splitlines()[2:]) + "\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_
 from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
 
 MOST = 227 * 1024
-PLACES: dict[str, Any] = {"width_out": 7, "area_out": 49, "width_k": 3, "n_types": 32}
-PLACES["padded"] = False
+PLACES: dict[str, Any] = {"width_k": 3, "n_types": 32, "padded": False}
 SIZES: dict[str, Any] = {
     "n_parents": 32,
     "j_pad": 32,
@@ -27,7 +26,7 @@ SIZES |= {f"{letter}_size": 4 for letter in "pqr"} | {"p_pad": 4, "r_pad": 4}
 WIDE = SIZES | {f"{letter}_size": 6 for letter in "pqr"} | {"p_pad": 8, "r_pad": 8}
 LOW = ("poses", "weight", "parents", "gradient", "couplings", "logits", "d_poses", "grid")
 NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "stride_t", "size"]
-NUMBERS += ["height_out", "n_rows", "blocks"]
+NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks"]
 
 
 def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: Any) -> None:
@@ -43,7 +42,7 @@ def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: 
             signature[name] = ("i32",) * 7
         elif name in ("scale", "eps"):
             signature[name] = "fp32"
-        elif name in NUMBERS or (name == "width_out" and kernel is fold_kernel):
+        elif name in NUMBERS:
             signature[name] = "i32"
         else:
             signature[name] = "*bf16" if name in LOW else "*fp32"
@@ -66,7 +65,8 @@ def main() -> None:
         build(attend_kernel, absent[:2], warps, 3, attend | {"backward": True})
         small = sizes | common | {"q_pad": warps, "block": 16 // warps}
         build(child_kernel, (), warps, 3, small)
-        build(weight_kernel, (), warps, 3, small | PLACES)
+        where = {"width_out": 7, "area_out": 49}
+        build(weight_kernel, (), warps, 3, small | PLACES | where)
     for uniform in (False, True):
         form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
         absent = ("bias", "gradient", "logits", "d_activations", "linear")

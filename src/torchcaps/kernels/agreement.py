@@ -20,7 +20,7 @@ __all__ = ["attend_kernel", "child_place", "window_origin"]
 
 
 @triton.jit
-def window_origin(window, geometry, width_out: tl.constexpr, area_out: tl.constexpr):
+def window_origin(window, geometry, width_out, area_out):
     """Offset of a window's first child, and the grid row and column it has."""
     stride_b, stride_h, stride_w, step_h, step_w, pad_h, pad_w = geometry
     place = window % area_out
@@ -57,8 +57,8 @@ def attend_kernel(
     width,
     stride_t,
     scale,
-    width_out: tl.constexpr,
-    area_out: tl.constexpr,
+    width_out,
+    area_out,
     width_k: tl.constexpr,
     n_types: tl.constexpr,
     n_weights: tl.constexpr,
