@@ -54,7 +54,7 @@ CASES: list[tuple[str, Callable[[], object]]] = [
         lambda: tc.DynamicRouting(2, 3, 4)(torch.zeros(1, 2, 3, 4), None, torch.zeros(1)),
     ),
     ("n_parents must be at least 1", lambda: tc.DynamicRouting(2, 0, 4)),
-    ("no fused kernel", lambda: tc.DynamicRouting(2, 3, 4, implementation="fused")),
+    ("no fused kernel", lambda: tc.AttentionRouting(2, 3, 4, implementation="fused")),
     ('"auto", "torch" or "fused"', lambda: tc.EMRouting(2, 3, 4, implementation=cast(Any, "fast"))),
     ("child poses must be [b i d]", lambda: tc.Votes(torch.zeros(2, 3), torch.zeros(3, 2, 4, 4))),
     ("must be [i j q r]", lambda: tc.Votes(torch.zeros(2, 3, 4), torch.zeros(3, 4, 4))),

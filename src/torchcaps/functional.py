@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
+    "Pair",
     "binary_cross_entropy_loss",
     "check_classes",
+    "check_fit",
     "cross_entropy_loss",
     "fit_gaussians",
     "full_precision",
@@ -28,7 +30,10 @@ __all__ = [
     "spread_margin",
     "squash",
     "unit",
+    "windows",
 ]
+
+Pair = tuple[int, int]
 
 
 def lengths(poses: Tensor) -> Tensor:
@@ -99,6 +104,32 @@ def parent_major(votes: Tensor) -> Tensor:
     if 0 in votes.shape[1:]:
         raise ValueError(f"votes {list(votes.shape)} need at least one child, parent and entry")
     return votes.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Tensor:
+    """Sliding windows ``[b h w ...] -> [b h' w' k ...]``, k running over rows, then columns.
+
+    The entry at offset (y, x) of the window at (r, c) is ``grid[r * stride + y, c * stride + x]``
+    of the zero-padded grid.
+    """
+    (kh, kw), (sh, sw), (ph, pw) = kernel_size, stride, padding
+    rest = grid.dim() - 3
+    if ph or pw:
+        grid = F.pad(grid, (0, 0) * rest + (pw, pw, ph, ph))
+    check_fit(grid, kernel_size)
+    view = grid.unfold(1, kh, sh).unfold(2, kw, sw)  # [b h' w' ... kh kw], no copy
+    view = view.movedim((-2, -1), (3, 4))
+    return view.flatten(3, 4)
+
+
+def check_fit(grid: Tensor, kernel_size: Pair, padding: Pair = (0, 0)) -> None:
+    """Refuse a grid ``[b h w ...]`` that is smaller, with its padding, than a window."""
+    (kh, kw), height, width = (
+        kernel_size,
+        *(n + 2 * p for n, p in zip(grid.shape[1:3], padding, strict=True)),
+    )
+    if height < kh or width < kw:
+        raise ValueError(f"a window of {kh}x{kw} does not fit a grid of {height}x{width} capsules")
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:

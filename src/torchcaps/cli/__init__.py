@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from torchcaps.cli.bench import bench
 from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
 from torchcaps.cli.figures import figures
@@ -24,6 +25,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(figures)
 app.command()(results)
+app.command()(bench)
 app.command("env")(environment)
 app.add_typer(data_app, name="data", no_args_is_help=True)
 

@@ -6,9 +6,9 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, Routed, Votes
+from torchcaps.capsules import Capsules, Routed, Votes, Window
 from torchcaps.layers.votes import VoteNormFactory, vote_weight
-from torchcaps.layers.windows import Pair, grid_of, pair, same_child, windows
+from torchcaps.layers.windows import Pair, check_fit, grid_of, pair, same_child, windows
 from torchcaps.routing import (
     AttentionRouting,
     EMRouting,
@@ -61,14 +61,14 @@ class SlidingCapsules(nn.Module, ABC):
         self,
         children: Capsules | Routed,
         parents: Tensor | None = None,
-        votes: Tensor | None = None,
+        votes: Votes | Tensor | None = None,
     ) -> Routed:
         """Parents of every window.
 
         Args:
             children: what votes.
             parents: poses of the parents after a previous iteration, if there was one.
-            votes: the votes of all windows, if they have been cast before; otherwise they are now.
+            votes: the votes of all windows, if they have been prepared before.
         """
         cast = self.votes(children) if votes is None else votes
         activations = self.child_activations(children)
@@ -94,10 +94,11 @@ class SlidingCapsules(nn.Module, ABC):
         )
         return poses.shape[0], height, width
 
-    def windows(self, children: Capsules | Routed) -> Tensor:
-        """Child poses by window, ``[b h' w' k i d]``."""
+    def grid(self, children: Capsules | Routed) -> Tensor:
+        """Child poses ``[b h w i d]``, if the layer was built for them and a window fits."""
         poses = grid_of(children, self.n_types, self.d_child, type(self).__name__)
-        return windows(poses, self.kernel_size, self.stride, self.padding)
+        check_fit(poses, self.kernel_size, self.padding)
+        return poses
 
 
 @final
@@ -164,12 +165,13 @@ class ConvCapsules(SlidingCapsules):
 
     def votes(self, children: Capsules | Routed) -> Votes:
         """What the children of every window would vote; nothing is cast."""
-        poses = self.windows(children).flatten(3, 4).flatten(0, 2)  # [(b h' w') (k i) d]
+        poses = self.grid(children)
         child = None
         if self.competition == "image":
             size = self.output_size(children.poses)
             child = same_child(size, self.kernel_size, self.stride, self.n_types, poses.device)
-        votes = Votes(poses, self.weight, child=child)
+        window = Window(self.kernel_size, self.stride, self.padding)
+        votes = Votes(poses, self.weight, child=child, window=window)
         return votes if self.vote_norm is None else self.vote_norm(votes)
 
     def child_activations(self, children: Capsules | Routed) -> Tensor | None:
@@ -231,7 +233,8 @@ class ConvTransformCapsules(SlidingCapsules):
 
     def votes(self, children: Capsules | Routed) -> Votes:
         """What the children at every position would vote; nothing is cast."""
-        poses = self.windows(children).transpose(3, 4).flatten(4).flatten(0, 2)
+        grid = windows(self.grid(children), self.kernel_size, self.stride, self.padding)
+        poses = grid.transpose(3, 4).flatten(4).flatten(0, 2)
         return Votes(poses, self.weight, bias=self.bias)  # poses [(b h' w') i (k d)]
 
     def child_activations(self, children: Capsules | Routed) -> None:

@@ -67,14 +67,14 @@ class LinearCapsules(nn.Module):
         self,
         children: Capsules | Routed,
         parents: Tensor | None = None,
-        votes: Tensor | None = None,
+        votes: Votes | Tensor | None = None,
     ) -> Routed:
         """Parents of the children.
 
         Args:
             children: what votes.
             parents: poses of the parents after a previous iteration, if there was one.
-            votes: the children's votes, if they have been cast before; otherwise they are now.
+            votes: the children's votes, if they have been prepared before; otherwise they are now.
         """
         cast = self.votes(children) if votes is None else votes
         activations = Capsules(children.poses, children.activations).flat().activations

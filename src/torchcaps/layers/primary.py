@@ -5,6 +5,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from torchcaps import kernels
 from torchcaps.capsules import Capsules
 from torchcaps.functional import squash
 from torchcaps.layers.windows import pair
@@ -40,7 +41,9 @@ class PoseNorm(nn.LayerNorm):
 
     def forward(self, poses: Tensor) -> Tensor:
         """Normalise over the last axis."""
-        return poses if poses.shape[-1] == 1 else super().forward(poses)
+        if poses.shape[-1] == 1:
+            return poses
+        return kernels.pose_norm(self, poses, plain=super().forward)
 
 
 @final

@@ -117,7 +117,9 @@ class VoteNorm(nn.Module):
         scale = self.weight * (variance + self.eps).rsqrt()
         bias = self.bias - mean * scale
         dtype = votes.poses.dtype
-        return Votes(votes.poses, votes.weight, scale.to(dtype), bias.to(dtype), votes.child)
+        return Votes(
+            votes.poses, votes.weight, scale.to(dtype), bias.to(dtype), votes.child, votes.window
+        )
 
     def _count(self, votes: Votes) -> int:
         """How many votes one mean and variance is over."""
@@ -131,7 +133,7 @@ class VoteNorm(nn.Module):
             dtype = torch.promote_types(votes.poses.dtype, torch.float32)
             t = votes.weight.shape[0]
             weight = votes.weight.to(dtype)
-            poses = votes.poses.to(dtype).reshape(b, i // t, t, votes.rows, weight.shape[2])
+            poses = votes.children().to(dtype).reshape(b, i // t, t, votes.rows, weight.shape[2])
             centre = poses.mean(dim=0)  # [k t p q]
             off = poses - centre
             covariance = torch.einsum("bktpq,bktps->ktpqs", off, off) / b

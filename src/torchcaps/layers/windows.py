@@ -1,14 +1,12 @@
 """Windows over a grid of capsules: a true convolution, proven by the tests."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from torchcaps.capsules import Capsules, Routed
+from torchcaps.functional import Pair, check_fit, windows
 
-__all__ = ["Pair", "check_capsules", "grid_of", "pair", "same_child", "windows"]
-
-Pair = tuple[int, int]
+__all__ = ["Pair", "check_capsules", "check_fit", "grid_of", "pair", "same_child", "windows"]
 
 
 def pair(name: str, value: int | Pair, *, least: int) -> Pair:
@@ -19,25 +17,6 @@ def pair(name: str, value: int | Pair, *, least: int) -> Pair:
     if min(both) < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
     return both
-
-
-def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """Sliding windows ``[b h w ...] -> [b h' w' k ...]``, k running over rows, then columns.
-
-    The entry at offset (y, x) of the window at (r, c) is ``grid[r * stride + y, c * stride + x]``
-    of the zero-padded grid.
-    """
-    (kh, kw), (sh, sw), (ph, pw) = kernel_size, stride, padding
-    rest = grid.dim() - 3
-    if ph or pw:
-        grid = F.pad(grid, (0, 0) * rest + (pw, pw, ph, ph))
-    if grid.shape[1] < kh or grid.shape[2] < kw:
-        raise ValueError(
-            f"a window of {kh}x{kw} does not fit a grid of {grid.shape[1]}x{grid.shape[2]} capsules"
-        )
-    view = grid.unfold(1, kh, sh).unfold(2, kw, sw)  # [b h' w' ... kh kw], no copy
-    view = view.movedim((-2, -1), (3, 4))
-    return view.flatten(3, 4)
 
 
 def same_child(

@@ -134,7 +134,10 @@ class AttentionCapsNet(Network):
     ) -> Output:
         """Logits and poses of the classes."""
         primary = self.primary(self.backbone(self.checked(images)))
-        routed = self.concurrently(primary) if self.concurrent else self.sequentially(primary)
+        if self.concurrent:
+            routed = self.concurrently(primary, whole=couplings)
+        else:
+            routed = self.sequentially(primary)
         last = routed[-1]
         weight = last.activations[..., None] if self.activated else 1
         scores = self.classifier(last.poses * weight).squeeze(-1)
@@ -149,22 +152,30 @@ class AttentionCapsNet(Network):
         self.iterations = iterations
         self.overrides["iterations"] = iterations
 
-    def concurrently(self, primary: Capsules) -> list[Routed]:
+    def concurrently(self, primary: Capsules, *, whole: bool = True) -> list[Routed]:
         """Procedure 2: all layers, once in order, then all at once per iteration.
 
-        Primary capsules never change, so the first layer's votes are cast once for all iterations.
+        Primary capsules never change, so the first layer's votes are prepared once for all. An
+        update of a layer takes one iteration to reach the layer above, so the last one of the
+        lower layers never reaches the class capsules: unless ``whole``, those are left out, and
+        what is returned for lower layers is of an earlier iteration.
         """
-        first, *others = cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers))
-        votes = first.votes(primary).dense()
+        layers = cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers))
+        first = layers[0]
+        votes = first.routing.prepared(first.votes(primary))
         routed: list[Routed] = [first(primary, votes=votes)]
-        for layer in others:
+        for layer in layers[1:]:
             routed.append(layer(routed[-1]))
-        for _ in range(self.iterations - 1):
-            above = [
-                layer(children, parents.poses)
-                for layer, children, parents in zip(others, routed[:-1], routed[1:], strict=True)
-            ]
-            routed = [first(primary, routed[0].poses, votes), *above]
+        for left in reversed(range(self.iterations - 1)):
+            lowest = 0 if whole else max(0, len(layers) - 1 - left)
+            before = routed
+            routed = before[:lowest]
+            for index in range(lowest, len(layers)):
+                parents = before[index].poses
+                if index == 0:
+                    routed.append(first(primary, parents, votes))
+                else:
+                    routed.append(layers[index](before[index - 1], parents))
         return routed
 
     def sequentially(self, primary: Capsules) -> list[Routed]:
@@ -172,7 +183,7 @@ class AttentionCapsNet(Network):
         routed: list[Routed] = []
         for layer in cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers)):
             children = routed[-1] if routed else primary
-            votes = layer.votes(children).dense()
+            votes = layer.routing.prepared(layer.votes(children))
             parents = layer(children, votes=votes)
             for _ in range(self.iterations - 1):
                 parents = layer(children, parents.poses, votes)

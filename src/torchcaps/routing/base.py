@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeGuard
 
 from torch import Tensor, nn
 
+from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes, check_alike
 
 __all__ = ["Implementation", "Routing", "RoutingFactory"]
@@ -24,7 +25,8 @@ class Routing(nn.Module, ABC):
         n_parents: parent capsules that one child sees.
         d_parent: size of a parent's pose.
         implementation: "torch" is the plain function, "fused" its kernel, "auto" the kernel where
-            there is one for the votes at hand and the plain function elsewhere.
+            there is one for the votes at hand and the plain function elsewhere. The repr says which
+            one votes of a layer on the default GPU get, and why if it is the plain one.
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]]
@@ -32,6 +34,9 @@ class Routing(nn.Module, ABC):
 
     per_child: bool = False
     """Whether something is learned about each child, which fixes how many there are."""
+
+    has_kernel: ClassVar[bool] = False
+    """Whether there is a fused twin of the plain function."""
 
     def __init__(
         self,
@@ -53,10 +58,9 @@ class Routing(nn.Module, ABC):
             raise ValueError(
                 f'implementation must be "auto", "torch" or "fused", not {implementation!r}'
             )
-        if implementation == "fused":
+        if implementation == "fused" and not self.has_kernel:
             raise ValueError(
-                f"{type(self).__name__} has no fused kernel in this version: "
-                'use implementation="auto" or "torch"'
+                f'{type(self).__name__} has no fused kernel: use implementation="auto" or "torch"'
             )
         self.n_children = n_children
         self.n_parents = n_parents
@@ -78,8 +82,47 @@ class Routing(nn.Module, ABC):
             parents: poses ``[b j e]`` of the previous iteration, for the routing that starts there.
         """
 
+    def fused(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
+        """Whether the kernel routes these votes; if it was asked for and cannot, say why."""
+        if self.implementation == "torch":
+            return False
+        why = self.obstacle() or kernels.obstacle(votes)
+        if why is not None and self.implementation == "fused":
+            raise ValueError(
+                f'{type(self).__name__} with implementation="fused" cannot run because {why}: '
+                'use implementation="auto" or "torch"'
+            )
+        return why is None
+
+    def obstacle(self) -> str | None:
+        """Why no votes at all can take the kernel, if so."""
+        if not self.has_kernel:
+            return "there is no kernel for it"
+        return kernels.size_obstacle(self.n_parents, self.d_parent)
+
+    def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
+        """Whether the plain function casts these votes in chunks, again in every iteration."""
+        return False
+
+    def prepared(self, votes: Votes) -> Votes | Tensor:
+        """Votes as they are best routed several times: cast, or as they are for the kernel."""
+        self.check(votes)
+        if self.fused(votes):
+            return kernels.lowered(votes)
+        return votes if self.chunked(votes) else votes.dense()
+
     def cast(self, votes: Votes | Tensor) -> Tensor:
         """Dense votes ``[b i j e]``, checked against the sizes this routing was built for."""
+        self.check(votes)
+        if isinstance(votes, Votes):
+            return votes.dense()
+        learned = next(self.parameters(), None)
+        if learned is not None and votes.is_floating_point():
+            check_alike("votes", votes, "what the routing learned", learned)
+        return votes
+
+    def check(self, votes: Votes | Tensor) -> None:
+        """Refuse votes for other parents than this routing was built for."""
         if len(votes.shape) != 4:
             raise ValueError(f"votes must be [b i j e], not {list(votes.shape)}")
         _, _, j, e = votes.shape
@@ -88,12 +131,6 @@ class Routing(nn.Module, ABC):
                 f"{type(self).__name__} was built for {self.n_parents} parents with poses of "
                 f"{self.d_parent}, and the votes {list(votes.shape)} are for {j} with poses of {e}"
             )
-        if isinstance(votes, Votes):
-            return votes.dense()
-        learned = next(self.parameters(), None)
-        if learned is not None and votes.is_floating_point():
-            check_alike("votes", votes, "what the routing learned", learned)
-        return votes
 
     def refuse(self, parents: Tensor | None) -> None:
         """Say that this routing does not start from the parents of a previous iteration."""
@@ -109,7 +146,11 @@ class Routing(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Sizes, options and the implementation that runs."""
         sizes = f"{self.n_children} children, {self.n_parents} parents of {self.d_parent}"
-        parts = [sizes, self.options(), "implementation=torch"]
+        runs = "torch"
+        if self.implementation != "torch":
+            why = self.obstacle()
+            runs = "fused" if why is None else f"torch ({why})"
+        parts = [sizes, self.options(), f"implementation={runs}"]
         return ", ".join(part for part in parts if part)
 
 

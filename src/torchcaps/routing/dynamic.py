@@ -16,12 +16,14 @@ learned log priors of section 2 (all equal in the paper's experiments). ``bias``
 paper: the authors' code adds one to s_j in every iteration.
 """
 
-from typing import ClassVar, Literal, final
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeGuard, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import lengths, parent_major, squash
 from torchcaps.routing.base import Implementation, Routing, check_iterations
@@ -90,6 +92,7 @@ class DynamicRouting(Routing):
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
+    has_kernel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -119,6 +122,10 @@ class DynamicRouting(Routing):
     ) -> Routed:
         """Route votes; the children's activations are in the lengths of their poses."""
         self.refuse(parents)
+        if self.fused(votes):
+            return self._agree(kernels.lowered(votes), kernels.attend)
+        if self.chunked(votes):
+            return self._agree(votes, kernels.attend_in_chunks)
         return dynamic_routing(
             self.cast(votes),
             iterations=self.iterations,
@@ -126,6 +133,30 @@ class DynamicRouting(Routing):
             priors=self.priors,
             bias=self.bias,
         )
+
+    def obstacle(self) -> str | None:
+        """Learned priors differ between children, which the kernel does not know."""
+        return "its priors are learned" if self.priors is not None else super().obstacle()
+
+    def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
+        """Whether there are so many votes that they are cast in chunks."""
+        return self.priors is None and kernels.worth_chunking(votes)
+
+    def _agree(self, votes: Votes, attend: Callable[..., tuple[Tensor, Tensor]]) -> Routed:
+        """Procedure 1 without logits: b_ij = u_ij . (sum of all v_j so far)."""
+        self.check(votes)
+        b, i, j, _ = votes.shape
+        share = 1 / (j + self.leaky)
+        inputs = votes.total() * share
+        couplings = inputs.new_full((1, 1, 1), share).expand(b, i, j)
+        past: Tensor | None = None
+        for step in range(self.iterations):
+            if past is not None:
+                inputs, couplings = attend(votes, past, leaky=self.leaky)  # (3), (2)
+            poses = squash(inputs if self.bias is None else inputs + self.bias)  # (1)
+            if step < self.iterations - 1:
+                past = poses if past is None else past + poses  # line 7
+        return Routed(poses, lengths(poses), couplings)
 
     def options(self) -> str:
         """Iterations, and what departs from Procedure 1."""

@@ -32,6 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import fit_gaussians, full_precision, parent_major
 from torchcaps.routing.base import Implementation, Routing, check_iterations
@@ -137,6 +138,7 @@ class EMRouting(Routing):
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
+    has_kernel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -172,6 +174,8 @@ class EMRouting(Routing):
                 "EM routing weighs children by their activations, and these have none: "
                 "build the layer below with activations"
             )
+        if self.fused(votes):
+            return self._fit(votes, activations)
         return em_routing(
             self.cast(votes),
             activations,
@@ -183,6 +187,40 @@ class EMRouting(Routing):
             min_variance=self.min_variance,
             child=votes.child if isinstance(votes, Votes) else None,
         )
+
+    def _fit(self, votes: Votes, activations: Tensor) -> Routed:
+        """Procedure 1 by kernels: an E-step and the moments for its M-step are one pass."""
+        self.check(votes)
+        if activations.shape != votes.shape[:2]:
+            raise ValueError(
+                f"activations {list(activations.shape)} must be one number per child of the votes "
+                f"{list(votes.shape)}"
+            )
+        votes = kernels.lowered(votes)
+        b, i, j, _ = votes.shape
+        given = votes.poses.dtype
+        with torch.no_grad():
+            centre = votes.total().float() / i
+        with full_precision(votes.poses.device):
+            mass, first, second, _ = kernels.moments(votes, activations, centre)
+            couplings = centre.new_full((1, 1, 1), 1 / j).expand(b, i, j)
+            for step in range(self.iterations):
+                poses = kernels.moved_centre(centre, mass, first)  # line 3
+                moved = poses - poses.detach()  # zero, with the gradient of the mean
+                about = first + (centre - poses.detach()) * mass[..., None]
+                spread = second - 2 * moved * about
+                variance = (spread / (mass[..., None] + 1e-7)).clamp_min(0) + self.min_variance
+                log_sigma = 0.5 * variance.log()
+                cost = (self.beta_u[:, None] + log_sigma).sum(dim=-1) * mass * self.cost_scale
+                heat = self.inverse_temperature * (1 - 0.95 ** (step + 1))
+                logit = heat * (self.beta_a - cost)  # line 6
+                if step < self.iterations - 1:
+                    norm = (log_sigma + 0.5 * math.log(2 * math.pi)).sum(dim=-1)
+                    constant, centre = F.logsigmoid(logit) - norm, poses
+                    mass, first, second, couplings = kernels.moments(
+                        votes, activations, centre, constant=constant, square=-0.5 / variance
+                    )
+        return Routed(poses.to(given), logit.sigmoid().to(given), couplings.to(given))
 
     def options(self) -> str:
         """Iterations, and what departs from the paper."""

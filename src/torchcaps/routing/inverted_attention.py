@@ -23,11 +23,13 @@ once per iteration with the parents of the iteration before. ``iterations`` of t
 step in one layer instead: the sequential routing of ablation B.
 """
 
-from typing import ClassVar, Literal, final
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeGuard, final
 
 import torch
 from torch import Tensor, nn
 
+from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import fit_gaussians, full_precision, lengths, parent_major
 from torchcaps.routing.base import Implementation, Routing, check_iterations
@@ -56,17 +58,21 @@ def inverted_attention_routing(
     if parents is None:
         couplings = votes.new_full((1, 1, 1), 1 / j).expand(b, i, j)
     else:
-        if not isinstance(parents, Tensor):
-            raise ValueError(f"parents must be a tensor of poses, not {type(parents).__name__}")
-        if parents.shape != (b, j, e):
-            raise ValueError(
-                f"parents {list(parents.shape)} must be {[b, j, e]} for votes {[b, i, j, e]}"
-            )
+        _check_parents(parents, b, i, j, e)
         agreement = torch.einsum("bije,bje->bij", votes, parents)  # (2)
         scale = e**-0.5 if scale is None else scale
         couplings = (scale * agreement).softmax(dim=-1)  # (3)
     poses = torch.einsum("bij,bije->bje", couplings, votes)  # (4)
     return Routed(poses, lengths(poses), couplings)
+
+
+def _check_parents(parents: object, b: int, i: int, j: int, e: int) -> None:
+    if not isinstance(parents, Tensor):
+        raise ValueError(f"parents must be a tensor of poses, not {type(parents).__name__}")
+    if parents.shape != (b, j, e):
+        raise ValueError(
+            f"parents {list(parents.shape)} must be {[b, j, e]} for votes {[b, i, j, e]}"
+        )
 
 
 def _activate(
@@ -108,6 +114,7 @@ class InvertedAttentionRouting(Routing):
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
+    has_kernel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -136,6 +143,10 @@ class InvertedAttentionRouting(Routing):
         parents: Tensor | None = None,
     ) -> Routed:
         """Take ``iterations`` steps from the given parents, or from none."""
+        if self.fused(votes):
+            return self._attend(kernels.lowered(votes), parents, kernels.attend)
+        if self.chunked(votes):
+            return self._attend(votes, parents, kernels.attend_in_chunks)
         dense = self.cast(votes)
         for _ in range(self.iterations):
             routed = inverted_attention_routing(dense, parents, scale=self.scale)
@@ -143,6 +154,35 @@ class InvertedAttentionRouting(Routing):
                 routed = _activate(dense, routed.couplings, activations, self.beta_a, self.beta_u)
             parents = self.norm(routed.poses)
             routed = Routed(parents, routed.activations, routed.couplings)
+        return routed
+
+    def obstacle(self) -> str | None:
+        """Ablation C needs the variance of the votes, which the kernel does not give."""
+        return "activated=True has no kernel" if self.beta_a is not None else super().obstacle()
+
+    def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
+        """Whether there are so many votes that they are cast in chunks."""
+        return self.beta_a is None and kernels.worth_chunking(votes)
+
+    def _attend(
+        self,
+        votes: Votes,
+        parents: Tensor | None,
+        attend: Callable[..., tuple[Tensor, Tensor]],
+    ) -> Routed:
+        """The same steps on votes that are not cast; the uniform one is a matrix product."""
+        self.check(votes)
+        b, i, j, e = votes.shape
+        scale = e**-0.5 if self.scale is None else self.scale
+        for _ in range(self.iterations):
+            if parents is None:
+                poses = votes.total() / j
+                couplings = poses.new_full((1, 1, 1), 1 / j).expand(b, i, j)
+            else:
+                _check_parents(parents, b, i, j, e)
+                poses, couplings = attend(votes, parents, scale=scale)
+            parents = kernels.pose_norm(self.norm, poses)
+            routed = Routed(parents, lengths(poses), couplings)
         return routed
 
     def options(self) -> str:

@@ -1,0 +1,48 @@
+"""Draw results/speed.csv: speed against batch size and against iterations, on logarithmic axes.
+
+PYTHONPATH=src python benchmarks/plots.py docs
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib as mpl
+
+from torchcaps.bench import read
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+ROOT = Path(__file__).parent.parent
+
+
+def draw(axis: str, folder: Path) -> bool:
+    """Write speed-AXIS.png, if there are lines of at least three points; say whether there were."""
+    lines: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in read(ROOT / "results" / "speed.csv"):
+        if row["mode"] != "train" or not row[axis]:
+            continue
+        fixed = f"batch {row['batch']}" if axis == "iterations" else f"{row['iterations']} it."
+        name = f"{row['case']}, {row['implementation']}, {row['dtype']}, {fixed}"
+        lines[name][int(row[axis])] = float(row["images_per_s"])
+    lines = {name: points for name, points in lines.items() if len(points) > 2}
+    if not lines:
+        return False
+    figure, axes = plt.subplots(figsize=(8, 5))
+    for name, points in sorted(lines.items()):
+        xs = sorted(points)
+        axes.loglog(xs, [points[x] for x in xs], marker="o", label=name)
+    axes.set_xlabel(axis)
+    axes.set_ylabel("images/s, training")
+    axes.grid(which="both", alpha=0.3)
+    axes.legend(fontsize=7)
+    figure.savefig(folder / f"speed-{axis}.png", dpi=150, bbox_inches="tight")
+    plt.close(figure)
+    return True
+
+
+if __name__ == "__main__":
+    for kind in ("batch", "iterations"):
+        done = draw(kind, Path(sys.argv[1]))
+        sys.stdout.write(f"{kind}: {'drawn' if done else 'not enough rows'}\n")

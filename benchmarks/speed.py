@@ -1,0 +1,57 @@
+"""Fill results/speed.csv: one run measures the settings of the plans it is given, in turn.
+
+    PYTHONPATH=src python benchmarks/speed.py quick              # a GPU, nothing compiled: a minute
+    PYTHONPATH=src python benchmarks/speed.py tsai sabour em     # compiled: a minute per setting
+    PYTHONPATH=src python benchmarks/speed.py cpu --threads 2 --repeats 3
+
+Every row is written as soon as it is measured. README.md beside this says what the figures mean.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+from torchcaps.bench import PLANS, append, measure, plan, rows_of, table
+from torchcaps.bench.measure import Measured, Setting
+from torchcaps.bench.rows import commit
+
+ROOT = Path(__file__).parent.parent
+
+
+def attempt(setting: Setting, device: torch.device, repeats: int) -> list[Measured]:
+    """One measurement, or none and a line that says why."""
+    try:
+        return [measure(setting, device=device, repeats=repeats)]
+    except (RuntimeError, ValueError) as error:
+        sys.stdout.write(f"{setting}: {str(error).splitlines()[0]}\n")
+        return []
+
+
+def main() -> None:
+    """Measure, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("plans", nargs="+", help=", ".join(PLANS))
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed.csv")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=None)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for name in options.plans:
+        measured: list[Measured] = []
+        for setting in plan(name):
+            new = attempt(setting, device, options.repeats)
+            measured += new
+            rows = rows_of(measured, device=device, revision=commit(ROOT))[
+                len(measured) - len(new) :
+            ]
+            append(options.out, rows)
+            sys.stdout.write("\n".join(table(rows).splitlines()[2:]) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""Speed and memory of routings and networks on this machine."""
+
+from torchcaps.bench.measure import Measured, Setting, measure
+from torchcaps.bench.plans import PLANS, plan
+from torchcaps.bench.rows import COLUMNS, append, read, rows_of, table
+
+__all__ = [
+    "COLUMNS",
+    "PLANS",
+    "Measured",
+    "Setting",
+    "append",
+    "measure",
+    "plan",
+    "read",
+    "rows_of",
+    "table",
+]

@@ -1,0 +1,235 @@
+"""Speed and memory of routings and networks on this machine, beside what they stand on.
+
+A case is a network of the zoo and its floor: the same backbone with average pooling or, for
+CapsNet, the same network with a matrix product in place of routing. An arrangement is how it runs:
+"torch" (the plain functions), "dense" (those on votes that are all cast first, with every update
+of every layer), "fused" (the kernels); "+compile" compiles, "+graph" captures the whole step as a
+CUDA graph.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Votes
+from torchcaps.functional import (
+    cross_entropy_loss,
+    margin_loss,
+    reconstruction_loss,
+    spread_loss,
+)
+from torchcaps.layers import ConvCapsules
+from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, build
+from torchcaps.models.network import Classifier
+from torchcaps.models.zoo import ZOO
+from torchcaps.routing import EMRouting, Routing
+
+__all__ = ["Measured", "Setting", "measure", "network", "stepper"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing to measure.
+
+    Args:
+        case: a network of the zoo.
+        arrangement: "torch", "dense", "fused" or "floor", with "+compile" and "+graph" as wanted.
+        batch: images of a step.
+        mode: "train" (forward, backward, optimiser) or "inference".
+        dtype: "bfloat16" runs under autocast.
+        iterations: of the routing; None leaves the network's.
+        competition: of convolutional EM routing; see :class:`torchcaps.ConvCapsules`.
+    """
+
+    case: str
+    arrangement: str = "fused"
+    batch: int = 128
+    mode: str = "train"
+    dtype: str = "float32"
+    iterations: int | None = None
+    competition: Literal["window", "image"] = "window"
+
+    def has(self, word: str) -> bool:
+        """Whether the arrangement names this."""
+        return word in self.arrangement.split("+")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came out: seconds of a step over the repeats, and the most memory in use."""
+
+    setting: Setting
+    seconds: tuple[float, ...]
+    peak_mib: float
+    ready_s: float
+
+    @property
+    def images_per_s(self) -> float:
+        """From the median step."""
+        return self.setting.batch / statistics.median(self.seconds)
+
+    def quantile(self, share: float) -> float:
+        """Seconds below which this share of the steps stayed."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def network(setting: Setting) -> Network:
+    """The network of a setting, or its floor."""
+    net = build(setting.case)
+    if setting.iterations is not None:
+        net.set_iterations(setting.iterations)
+    for module in net.modules():
+        if isinstance(module, Routing):
+            plain = setting.has("torch") or setting.has("dense")
+            module.implementation = "torch" if plain else "auto"
+            if setting.has("dense"):
+                module.register_forward_pre_hook(_cast)
+        if isinstance(module, ConvCapsules) and isinstance(module.routing, EMRouting):
+            module.competition = setting.competition
+    if not setting.has("floor"):
+        return net
+    if isinstance(net, CapsNet):
+        net.set_iterations(1)
+        return net
+    if not isinstance(net, AttentionCapsNet | EMCapsNet):
+        raise ValueError(f"{setting.case} has no floor to be compared with")
+    pooled = nn.Sequential(
+        net.backbone,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(net.backbone.out_channels, net.n_classes),
+    )
+    return Classifier(ZOO[setting.case].image_shape, net.n_classes, pooled)
+
+
+def _cast(routing: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Cast all votes before they are routed."""
+    votes, *rest = given
+    return (votes.dense() if isinstance(votes, Votes) else votes, *rest)
+
+
+def loss_of(net: Network, images: Tensor, targets: Tensor, *, whole: bool = False) -> Tensor:
+    """The loss the network's paper trains with; ``whole`` computes what it does not need too."""
+    out = net(images, targets, couplings=whole)
+    if isinstance(net, CapsNet):
+        loss = margin_loss(out.scores.float(), targets)
+        if out.reconstruction is None:
+            return loss
+        return loss + reconstruction_loss(out.reconstruction.float(), images)
+    if isinstance(net, EMCapsNet):
+        return spread_loss(out.scores.float(), targets, margin=0.2)
+    return cross_entropy_loss(out.scores.float(), targets)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.compile`` without one fusion that fails on torch 2.11 for LayerNorm of many poses."""
+    from torch._inductor import config
+
+    if hasattr(config.triton, "mix_order_reduction"):
+        config.triton.mix_order_reduction = False
+    return torch.compile(function)
+
+
+def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
+    """Build everything and return one step, ready to be timed."""
+    torch.manual_seed(0)
+    net = network(setting).to(device)
+    channels_last = device.type == "cuda"
+    if channels_last:
+        for parameter in net.parameters():
+            if parameter.dim() == 4 and parameter.shape[2:] != (1, 1):
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    images = torch.rand(setting.batch, *net.image_shape, device=device)
+    if channels_last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    targets = torch.randint(net.n_classes, (setting.batch,), device=device)
+    low = partial(torch.autocast, device.type, torch.bfloat16, enabled=setting.dtype == "bfloat16")
+    if setting.mode == "inference":
+        return _inference(setting, net.eval(), images, low)
+    optimiser = torch.optim.SGD(
+        net.parameters(), lr=1e-4, momentum=0.9, fused=device.type == "cuda"
+    )
+    wanted = partial(loss_of, whole=setting.has("dense"))
+    loss = compiled(wanted) if setting.has("compile") else wanted
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        with low():
+            value = loss(net, images, targets)
+        value.backward()
+        optimiser.step()
+
+    return _captured(step) if setting.has("graph") else step
+
+
+def _inference(
+    setting: Setting, net: Network, images: Tensor, low: Callable[[], Any]
+) -> Callable[[], None]:
+    forward: Callable[[Tensor], Any] = compiled(net) if setting.has("compile") else net
+
+    def step() -> None:
+        with torch.no_grad(), low():
+            forward(images)
+
+    return _captured(step) if setting.has("graph") else step
+
+
+def _captured(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as one CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Measured:
+    """Time one setting on its own."""
+    cuda = device.type == "cuda"
+    if cuda:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    torch.compiler.reset()
+    start = time.perf_counter()
+    step = stepper(setting, device)
+    step()
+    _wait(cuda)
+    ready = time.perf_counter() - start
+    for _ in range(5 if cuda else 1):
+        step()
+    seconds = tuple(_timed(step, cuda) for _ in range(repeats))
+    peak = torch.cuda.max_memory_allocated() / 2**20 if cuda else float("nan")
+    return Measured(setting, seconds, peak, ready)
+
+
+def _wait(cuda: bool) -> None:
+    if cuda:
+        torch.cuda.synchronize()
+
+
+def _timed(step: Callable[[], None], cuda: bool) -> float:
+    if not cuda:
+        start = time.perf_counter()
+        step()
+        return time.perf_counter() - start
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    step()
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1000

@@ -1,0 +1,81 @@
+"""What is measured together: lists of settings by name."""
+
+from dataclasses import replace
+
+from torchcaps.bench.measure import Setting
+
+__all__ = ["PLANS", "plan"]
+
+TSAI, TSAI100 = "tsai2020/cifar10-resnet", "tsai2020/cifar100-resnet"
+SABOUR, HINTON = "sabour2017/mnist", "hinton2018/smallnorb"
+ZHAO, CHOI, YANG = "zhao2020/cifar10", "choi2019/cifar10", "yang2021/mnist-l2"
+BEST, PLAIN, FLOOR = "fused+compile+graph", "torch+compile+graph", "floor+compile+graph"
+
+
+def _low(case: str, arrangement: str, batch: int, iterations: int | None = None) -> Setting:
+    return Setting(case, arrangement, batch, dtype="bfloat16", iterations=iterations)
+
+
+PLANS: dict[str, tuple[Setting, ...]] = {
+    "cpu": tuple(
+        Setting(case, arrangement, batch)
+        for case, batch in ((TSAI, 16), (SABOUR, 16))
+        for arrangement in ("floor", "dense", "torch")
+    ),
+    "tsai": (
+        _low(TSAI, FLOOR, 512),
+        *(_low(TSAI, BEST, 512, n) for n in (2, 3)),
+        *(_low(TSAI, arrangement, 512) for arrangement in ("fused", "fused+graph")),
+        *(_low(TSAI, arrangement, 128) for arrangement in (FLOOR, BEST)),
+        _low(TSAI100, BEST, 512),
+    ),
+    "sabour": tuple(
+        _low(SABOUR, arrangement, batch)
+        for batch in (512, 2048)
+        for arrangement in (FLOOR, BEST, "fused+graph")
+    ),
+    "em": (
+        *(_low(HINTON, arrangement, 64, 2) for arrangement in (BEST, "fused+graph")),
+        Setting(HINTON, "fused+graph", 64, iterations=2),
+    ),
+    "plain": (
+        _low(TSAI, PLAIN, 128),
+        _low(SABOUR, PLAIN, 2048),
+        _low(HINTON, PLAIN, 64, 2),
+    ),
+    "quick": (
+        *(_low(TSAI, arrangement, 512) for arrangement in ("floor+graph", "fused+graph")),
+        _low(TSAI, "fused+graph", 128),
+        _low(TSAI100, "fused+graph", 512),
+        *(_low(SABOUR, arrangement, 2048) for arrangement in ("floor+graph", "fused+graph")),
+        _low(HINTON, "fused+graph", 64, 2),
+        Setting(HINTON, "fused+graph", 64, iterations=2),
+    ),
+    "iterations": tuple(
+        _low(case, "fused+graph", batch, n)
+        for case, batch in ((TSAI, 512), (SABOUR, 2048), (HINTON, 64))
+        for n in range(1, 6)
+    ),
+    "batch": tuple(
+        _low(case, "fused+graph", batch)
+        for case in (TSAI, SABOUR)
+        for batch in (8, 32, 128, 512, 2048)
+    ),
+    "routings": tuple(
+        replace(_low(case, "torch", 128), mode=mode)
+        for case in (TSAI, SABOUR, HINTON, ZHAO, CHOI, YANG)
+        for mode in ("inference", "train")
+    ),
+    "small": tuple(
+        Setting(case, "torch", 4, mode=mode)
+        for case in (SABOUR, "hinton2018/smallnorb-small", "tsai2020/cifar10-simple", ZHAO, YANG)
+        for mode in ("inference", "train")
+    ),
+}
+
+
+def plan(name: str) -> tuple[Setting, ...]:
+    """The settings of a plan, or one sentence that says which plans there are."""
+    if name not in PLANS:
+        raise ValueError(f"there is no plan {name!r}: choose one of {', '.join(PLANS)}")
+    return PLANS[name]

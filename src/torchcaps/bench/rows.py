@@ -1,0 +1,139 @@
+"""Measurements as rows of a CSV file, and rows as a table."""
+
+import csv
+import datetime
+import importlib.util
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from torchcaps.bench.measure import Measured, network
+
+__all__ = ["COLUMNS", "append", "commit", "read", "rows_of", "table"]
+
+COLUMNS = (
+    "case",
+    "mode",
+    "implementation",
+    "batch",
+    "dtype",
+    "iterations",
+    "images_per_s",
+    "slow_images_per_s",
+    "fast_images_per_s",
+    "peak_mib",
+    "share_of_floor",
+    "ready_s",
+    "gpu",
+    "torch",
+    "triton",
+    "commit",
+    "date",
+)
+"""Median, and the speeds of the slowest and the fastest tenth of the steps."""
+
+Row = dict[str, str]
+
+
+def rows_of(measured: Sequence[Measured], *, device: torch.device, revision: str) -> list[Row]:
+    """One row each; a floor is one with the same case, mode, batch and precision in this run."""
+    floors = {_key(m): m.images_per_s for m in measured if m.setting.has("floor")}
+    where = torch.cuda.get_device_name() if device.type == "cuda" else _processor()
+    triton = version("triton") if importlib.util.find_spec("triton") else ""
+    rows = []
+    for one in measured:
+        setting, floor = one.setting, floors.get(_key(one))
+        size = setting.batch
+        values = (
+            setting.case,
+            setting.mode,
+            setting.arrangement,
+            size,
+            setting.dtype,
+            "" if setting.has("floor") else _iterations(one),
+            f"{one.images_per_s:.4g}",
+            f"{size / one.quantile(0.9):.4g}",
+            f"{size / one.quantile(0.1):.4g}",
+            "" if one.peak_mib != one.peak_mib else f"{one.peak_mib:.0f}",
+            f"{one.images_per_s / floor:.3f}" if floor else "",
+            f"{one.ready_s:.1f}",
+            where,
+            torch.__version__,
+            triton,
+            revision,
+            datetime.datetime.now(datetime.UTC).date().isoformat(),
+        )
+        rows.append({name: str(value) for name, value in zip(COLUMNS, values, strict=True)})
+    return rows
+
+
+def _key(measured: Measured) -> tuple[str, str, int, str]:
+    setting = measured.setting
+    return setting.case, setting.mode, setting.batch, setting.dtype
+
+
+def _iterations(measured: Measured) -> str:
+    if measured.setting.iterations is not None:
+        return str(measured.setting.iterations)
+    with torch.device("meta"):
+        net = network(measured.setting)
+    counts = [getattr(net, "iterations", None)]
+    counts += [getattr(module, "iterations", None) for module in net.modules()]
+    known = [count for count in counts if count is not None]
+    return str(known[0]) if known else ""
+
+
+def _processor() -> str:
+    return f"{platform.machine()} CPU x{torch.get_num_threads()}"
+
+
+def commit(folder: Path) -> str:
+    """The short name of the commit, or what the file COMMIT says where there is no git."""
+    written = folder / "COMMIT"
+    if written.is_file():
+        return written.read_text().strip()
+    asked = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def append(path: Path, rows: Iterable[Row]) -> None:
+    """Add rows to a CSV file, which is begun if there is none."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+def read(path: Path) -> list[Row]:
+    """All rows of a CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Rows as a Markdown table; of the same thing measured twice, the later one."""
+    latest: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        latest[tuple(row[name] for name in (*COLUMNS[:6], "gpu"))] = row
+    headings = ("network", "runs", "batch", "precision", "iterations", "images/s", "MiB", "floor")
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for row in latest.values():
+        share = f"{100 * float(row['share_of_floor']):.0f} %" if row["share_of_floor"] else ""
+        runs = row["implementation"].replace("+", " + ")
+        if row["mode"] != "train":
+            runs += f", {row['mode']}"
+        cells = (row["case"], runs, row["batch"], row["dtype"], row["iterations"])
+        fast = float(row["images_per_s"])
+        speed = f"{fast:,.0f}" if fast >= 100 else f"{fast:.1f}"
+        lines.append(f"| {' | '.join((*cells, speed, row['peak_mib'], share))} |")
+    return "\n".join(lines)

@@ -1,0 +1,34 @@
+"""``torchcaps bench``: measure a plan, print it, and keep it if asked."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchcaps.cli.shared import one_sentence
+
+__all__ = ["bench"]
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help="What to measure; default: what fits here.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Steps timed for each setting.")] = 10,
+    keep: Annotated[Path | None, typer.Option(help="Append the rows to this CSV file.")] = None,
+) -> None:
+    """Speed and memory of routings and networks on this machine."""
+    import torch
+
+    from torchcaps.bench import append, measure, plan, rows_of, table
+    from torchcaps.bench.rows import commit
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with one_sentence(wrong_use=True):
+        settings = plan(name or ("quick" if device.type == "cuda" else "small"))
+    with one_sentence():
+        measured = [measure(setting, device=device, repeats=repeats) for setting in settings]
+        rows = rows_of(measured, device=device, revision=commit(Path.cwd()))
+        if keep is not None:
+            append(keep, rows)
+    typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))

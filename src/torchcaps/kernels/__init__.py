@@ -1,0 +1,21 @@
+"""Fused twins of the routings that profit: votes are cast in registers and never stored.
+
+Nothing here imports Triton before a kernel runs.
+"""
+
+from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
+from torchcaps.kernels.gaussian_ops import moments, moved_centre
+from torchcaps.kernels.norm_ops import pose_norm
+from torchcaps.kernels.ops import attend, lowered, obstacle, size_obstacle
+
+__all__ = [
+    "attend",
+    "attend_in_chunks",
+    "lowered",
+    "moments",
+    "moved_centre",
+    "obstacle",
+    "pose_norm",
+    "size_obstacle",
+    "worth_chunking",
+]

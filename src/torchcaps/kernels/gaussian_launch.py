@@ -1,0 +1,257 @@
+"""Grids and buffers of the kernels of EM routing."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from torchcaps.kernels.gaussian import moments_kernel
+from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.kernels.gaussian_ops import moved_centre
+from torchcaps.kernels.layout import Blocks, Layout, fold, split
+
+__all__ = ["Moments", "moments_backward", "moments_forward"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What moments are taken of; without ``square`` the couplings are uniform.
+
+    ``centre`` and ``square`` are ``[n j e]``, ``constant`` ``[n j]``, ``activations`` ``[n i]``.
+    """
+
+    layout: Layout
+    bias: Tensor | None
+    activations: Tensor
+    centre: Tensor
+    constant: Tensor | None
+    square: Tensor | None
+
+    @property
+    def uniform(self) -> bool:
+        """Whether every parent has the same share of every child."""
+        return self.square is None
+
+    @property
+    def warps(self) -> int:
+        """Twice those of the agreement kernels: there is twice as much to hold."""
+        return min(16, 2 * self.layout.warps)
+
+    def pack(self, parents: Tensor | None) -> Tensor | None:
+        """``[n j e]`` as ``[n p r j]`` in float32."""
+        return None if parents is None else self.layout.pack(parents, torch.float32)
+
+    def by_tile(self, packed: Tensor | None) -> Tensor | None:
+        """``[n p r j]`` as ``[tile r j (w p)]``."""
+        return None if packed is None else self.layout.by_tile(packed)
+
+
+def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mass ``[n j]``, first and second moments ``[n j e]`` and couplings ``[n i j]``.
+
+    The second moment is about the new mean, which may be many deviations away from the centre: in
+    float32 it is taken in a second pass, as the difference of two large numbers would be rough.
+    """
+    layout = given.layout
+    n, i, j = layout.n_windows, layout.n_children, layout.weight.shape[1]
+    couplings = layout.poses.new_empty(0 if given.uniform else n, i, j)
+    constant = None if given.constant is None else given.constant.float().contiguous()
+    centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
+    mass, first, second = _moments(
+        given, centre, constant, None, square, couplings, None, None, None
+    )
+    new = moved_centre(given.centre, mass, first)
+    if layout.poses.dtype == torch.bfloat16:
+        step = new - given.centre
+        second = second - 2 * step * first + step.square() * mass[..., None]
+    else:
+        known = not given.uniform
+        centre = layout.pack(new, torch.float32)
+        _, _, second = _moments(
+            given, centre, None, None, None, couplings, None, None, None, coupled=known
+        )
+    return mass, first, second, couplings
+
+
+def moments_backward(
+    given: Moments,
+    couplings: Tensor,
+    step: Tensor,
+    d_mass: Tensor,
+    d_first: Tensor,
+    d_second: Tensor,
+    d_couplings: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of child poses, weight, activations, centre, constant and square.
+
+    Those of the last three are of the logits alone: moments about another centre are the caller's.
+    ``step`` is how far the new mean is from the centre.
+    """
+    layout = given.layout
+    d_mass = d_mass + (d_second * step.square()).sum(dim=-1)
+    d_first = d_first - 2 * d_second * step
+    centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
+    linear, second = (layout.pack(d, torch.float32) for d in (d_first, d_second))
+    d_activations = torch.empty_like(given.activations, dtype=torch.float32)
+    logits = torch.empty_like(couplings)
+    constant = d_mass.float().contiguous()
+    d_constant, first_moment, d_square = _moments(
+        given, centre, constant, linear, second, couplings, d_couplings, logits, d_activations
+    )
+    doubled = None if square is None else 2 * square
+    shared = (given, centre, linear, 2 * second, doubled, couplings, logits)
+    d_poses, d_weight = _child_gradient(*shared), _weight_gradient(*shared)
+    d_centre = first_moment if given.square is None else -2 * given.square * first_moment
+    return d_poses, d_weight, d_activations, d_centre, d_constant, d_square
+
+
+def _moments(
+    given: Moments,
+    centre: Tensor,
+    constant: Tensor | None,
+    linear: Tensor | None,
+    square: Tensor | None,
+    couplings: Tensor,
+    gradient: Tensor | None,
+    logits: Tensor | None,
+    d_activations: Tensor | None,
+    *,
+    coupled: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    layout = given.layout
+    n, j = layout.n_windows, layout.weight.shape[1]
+    tiles = triton.cdiv(n, 64 // layout.pads[0])
+    q_pad = max(16, layout.pads[1])
+    n_part, parts = split(tiles, layout.n_children, 4)
+    mass = layout.poses.new_empty((parts, n, j), dtype=torch.float32)
+    shape = (parts, n, layout.rows, layout.weight.shape[3], j)
+    first, second = (layout.poses.new_empty(shape, dtype=torch.float32) for _ in range(2))
+    if n:
+        moments_kernel[(tiles, parts)](
+            layout.poses,
+            layout.packed_weight(),
+            given.bias,
+            given.activations,
+            centre,
+            constant,
+            linear,
+            square,
+            couplings,
+            gradient,
+            logits,
+            d_activations,
+            mass,
+            first,
+            second,
+            n,
+            layout.n_children,
+            n_part,
+            layout.geometry(),
+            *layout.poses.shape[1:3],
+            layout.poses.stride(3),
+            n_weights=layout.weight.shape[0],
+            q_pad=q_pad,
+            groups=given.warps // 4,
+            uniform=given.uniform,
+            coupled=coupled,
+            backward=logits is not None,
+            has_bias=given.bias is not None,
+            has_gradient=gradient is not None,
+            stages=layout.stages(q_pad * (64 + layout.columns)),
+            num_warps=given.warps,
+            **layout.places(),
+            **layout.sizes(),
+        )
+    first, second = (layout.unpack(m.sum(dim=0), torch.float32) for m in (first, second))
+    return mass.sum(dim=0), first, second
+
+
+def _child_gradient(
+    given: Moments,
+    centre: Tensor,
+    linear: Tensor,
+    second: Tensor,
+    square: Tensor | None,
+    couplings: Tensor,
+    logits: Tensor,
+) -> Tensor:
+    """Gradient of the child poses ``[b h w t d]``."""
+    layout = given.layout
+    n, i = layout.n_windows, layout.n_children
+    tiles = triton.cdiv(n, 64 // layout.pads[0])
+    q_pad = max(16, layout.pads[1])
+    n_part, parts = split(tiles, i, 4)
+    unfolded = layout.poses.new_empty(n, i, layout.poses.shape[4])
+    if n:
+        gaussian_child_kernel[(tiles, parts)](
+            layout.poses,
+            layout.packed_weight(),
+            given.bias,
+            given.activations,
+            centre,
+            linear,
+            second,
+            square,
+            couplings,
+            logits,
+            unfolded,
+            n,
+            i,
+            n_part,
+            layout.geometry(),
+            *layout.poses.shape[1:3],
+            layout.poses.stride(3),
+            n_weights=layout.weight.shape[0],
+            q_pad=q_pad,
+            uniform=given.uniform,
+            has_bias=given.bias is not None,
+            stages=layout.stages(q_pad * (64 + layout.columns)),
+            num_warps=given.warps,
+            **layout.places(),
+            **layout.sizes(),
+        )
+    return fold(layout, unfolded)
+
+
+def _weight_gradient(
+    given: Moments,
+    centre: Tensor,
+    linear: Tensor,
+    second: Tensor,
+    square: Tensor | None,
+    couplings: Tensor,
+    logits: Tensor,
+) -> Tensor:
+    """Gradient of the weight ``[t j q r]``: sums over ranges of windows, then over these."""
+    layout = given.layout
+    blocks = Blocks(layout)
+    d_weight = blocks.buffer()
+    if layout.n_windows:
+        gaussian_weight_kernel[(blocks.count, blocks.parts)](
+            layout.poses,
+            layout.packed_weight(),
+            given.bias,
+            given.activations,
+            layout.by_tile(centre),
+            *(given.by_tile(packed) for packed in (linear, second, square)),
+            couplings,
+            logits,
+            d_weight,
+            layout.n_windows,
+            layout.n_children,
+            blocks.tiles,
+            layout.geometry(),
+            *layout.poses.shape[1:3],
+            layout.poses.stride(3),
+            n_weights=layout.weight.shape[0],
+            q_pad=layout.pads[1],
+            block=blocks.size,
+            uniform=given.uniform,
+            has_bias=given.bias is not None,
+            num_warps=given.warps,
+            num_stages=layout.stages(256 * layout.columns, 2),
+            **layout.places(),
+            **layout.sizes(),
+        )
+    return blocks.summed(d_weight)

@@ -1,0 +1,179 @@
+"""Weighted moments of votes as a ``torch.library`` operator, for EM routing."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchcaps.capsules import Votes
+from torchcaps.kernels.ops import layout_of, operands
+
+if TYPE_CHECKING:
+    from torchcaps.kernels.gaussian_launch import Moments
+
+__all__ = ["moments", "moved_centre"]
+
+
+def moments(
+    votes: Votes,
+    activations: Tensor,
+    centre: Tensor,
+    *,
+    constant: Tensor | None = None,
+    square: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Moments about ``centre`` ``[b j e]`` of votes that are not cast, weighed by couplings.
+
+    Child i has the weight r_ij = a_i softmax_j(constant_j + sum_e square_je (v_ij - centre_j)_e^2);
+    without ``square``, a_i / (number of parents).
+
+    Returns:
+        sum_i r_ij ``[b j]``; sum_i r_ij (v_ij - centre_j) ``[b j e]``; sum_i r_ij (v_ij - new_j)^2
+        about the new mean of :func:`moved_centre`, held constant; and the couplings before they are
+        weighed by a_i, ``[b i j]``, empty if they are uniform.
+    """
+    poses, weight, bias, window = operands(votes)
+    out: tuple[Tensor, Tensor, Tensor, Tensor] = _moments(
+        poses, weight, bias, activations.float().contiguous(), centre, constant, square, window
+    )
+    return out
+
+
+def moved_centre(centre: Tensor, mass: Tensor, first: Tensor) -> Tensor:
+    """The mean of votes from their mass and their first moment about a centre."""
+    return (first + centre * mass[..., None]) / (mass[..., None] + 1e-7)
+
+
+def _given(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor,
+    centre: Tensor,
+    constant: Tensor | None,
+    square: Tensor | None,
+    window: list[int],
+) -> "Moments":
+    from torchcaps.kernels.gaussian_launch import Moments
+
+    layout = layout_of(poses, weight, window)
+    return Moments(layout, bias, activations, centre, constant, square)
+
+
+@torch.library.custom_op("torchcaps::moments", mutates_args=())
+def _moments(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor,
+    centre: Tensor,
+    constant: Tensor | None,
+    square: Tensor | None,
+    window: list[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    from torchcaps.kernels.gaussian_launch import moments_forward
+
+    return moments_forward(
+        _given(poses, weight, bias, activations, centre, constant, square, window)
+    )
+
+
+@_moments.register_fake
+def _(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor,
+    centre: Tensor,
+    constant: Tensor | None,
+    square: Tensor | None,
+    window: list[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    n, j, _ = centre.shape
+    first, second = (centre.new_empty(centre.shape, dtype=torch.float32) for _ in range(2))
+    couplings = poses.new_empty(0 if square is None else n, activations.shape[1], j)
+    return centre.new_empty((n, j), dtype=torch.float32), first, second, couplings
+
+
+@torch.library.custom_op("torchcaps::moments_backward", mutates_args=())
+def _moments_backward(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor,
+    centre: Tensor,
+    constant: Tensor | None,
+    square: Tensor | None,
+    couplings: Tensor,
+    step: Tensor,
+    d_mass: Tensor,
+    d_first: Tensor,
+    d_second: Tensor,
+    d_couplings: Tensor | None,
+    window: list[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    from torchcaps.kernels.gaussian_launch import moments_backward
+
+    given = _given(poses, weight, bias, activations, centre, constant, square, window)
+    return moments_backward(given, couplings, step, d_mass, d_first, d_second, d_couplings)
+
+
+@_moments_backward.register_fake
+def _(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor,
+    centre: Tensor,
+    constant: Tensor | None,
+    square: Tensor | None,
+    couplings: Tensor,
+    step: Tensor,
+    d_mass: Tensor,
+    d_first: Tensor,
+    d_second: Tensor,
+    d_couplings: Tensor | None,
+    window: list[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    wide = torch.float32
+    return (
+        poses.new_empty(poses.shape),
+        weight.new_empty(weight.shape),
+        activations.new_empty(activations.shape, dtype=wide),
+        centre.new_empty(centre.shape, dtype=wide),
+        centre.new_empty(centre.shape[:2], dtype=wide),
+        centre.new_empty(centre.shape, dtype=wide),
+    )
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, window = inputs
+    ctx.save_for_backward(*tensors, output[3], output[0], output[1])
+    ctx.window = window
+
+
+def _backward(
+    ctx: Any,
+    d_mass: Tensor | None,
+    d_first: Tensor | None,
+    d_second: Tensor | None,
+    d_couplings: Tensor | None,
+) -> tuple[Any, ...]:
+    *tensors, couplings, mass, first = ctx.saved_tensors
+    centre, square = tensors[4], tensors[6]
+    step = moved_centre(centre, mass, first) - centre
+    d_mass = torch.zeros_like(mass) if d_mass is None else d_mass
+    d_first = torch.zeros_like(first) if d_first is None else d_first
+    d_second = torch.zeros_like(first) if d_second is None else d_second
+    if d_couplings is not None:
+        d_couplings = None if square is None else d_couplings.contiguous()
+    d_poses, d_weight, d_activations, d_centre, d_constant, d_square = _moments_backward(
+        *tensors, couplings, step, d_mass, d_first, d_second, d_couplings, ctx.window
+    )
+    moved = -mass[..., None] * d_first
+    if square is None:
+        return d_poses, d_weight, None, d_activations, moved, None, None, None
+    return d_poses, d_weight, None, d_activations, d_centre + moved, d_constant, d_square, None
+
+
+_moments.register_autograd(_backward, setup_context=_save)

@@ -1,0 +1,225 @@
+"""Fused agreement as a ``torch.library`` operator: autograd, compilation, export, CUDA graphs."""
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchcaps.capsules import Votes, Window
+
+if TYPE_CHECKING:
+    from torchcaps.kernels.layout import Layout
+
+__all__ = [
+    "attend",
+    "layout_of",
+    "lowered",
+    "machine_obstacle",
+    "obstacle",
+    "on_gpu",
+    "operands",
+    "power",
+    "size_obstacle",
+]
+
+WHOLE = Window((1, 1))
+
+
+def power(n: int) -> int:
+    """The next power of two."""
+    return 1 << (n - 1).bit_length()
+
+
+def machine_obstacle() -> str | None:
+    """Why no kernel runs on this machine, if so."""
+    if not _interpreted():
+        if not torch.cuda.is_available():
+            return "there is no CUDA device"
+        if torch.cuda.get_device_capability() < (8, 0):
+            return "the GPU is older than compute capability 8.0"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    return None
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor is where kernels run; in Triton's interpreter that is everywhere."""
+    return tensor.device.type == "cuda" or (_interpreted() and tensor.device.type == "cpu")
+
+
+def size_obstacle(n_parents: int, d_parent: int) -> str | None:
+    """Why parents of this size have no kernel, if so; the shape of the weights may add to it."""
+    if n_parents > 512 or d_parent > 512:
+        return f"{n_parents} parents with poses of {d_parent} are too many for one tile"
+    return machine_obstacle()
+
+
+def obstacle(votes: Votes | Tensor) -> str | None:
+    """Why votes have no kernel, if so, in words that finish "cannot run because"."""
+    if isinstance(votes, Tensor):
+        return "the votes are dense already"
+    why = size_obstacle(*votes.shape[2:])
+    if why is not None:
+        return why
+    if not on_gpu(votes.poses):
+        return f"the votes are on {votes.poses.device.type}, not on a GPU"
+    if votes.child is not None:
+        return "parents of different windows compete"
+    if votes.scale is not None:
+        return "the votes have a scale"
+    bias = votes.bias
+    if bias is not None and (bias.requires_grad or bias.dim() != 3 or bias.shape[1] != 1):
+        return "the votes have a bias that is learned or differs between parents"
+    if _precision(votes) not in (torch.float32, torch.bfloat16):
+        return f"the child poses are {_precision(votes)}, not float32 or bfloat16"
+    _, j, q, r = votes.weight.shape
+    most = 512 if _precision(votes) == torch.bfloat16 else 256
+    if power(r) * power(j) > most or power(votes.rows) > 16 or power(q) > 64:
+        return (
+            f"{j} parents with poses of {votes.rows}x{r} from rows of {q} are too many for one tile"
+        )
+    return None
+
+
+def lowered(votes: Votes) -> Votes:
+    """Votes whose poses and weights are in the precision of autocast, if that is on."""
+    dtype = _precision(votes)
+    weight = votes.weight.to(dtype)
+    return Votes(votes.poses.to(dtype), weight, votes.scale, votes.bias, votes.child, votes.window)
+
+
+def attend(
+    votes: Votes, parents: Tensor, *, scale: float = 1.0, leaky: bool = False
+) -> tuple[Tensor, Tensor]:
+    """One agreement step on votes that are not cast, from parents ``[b j e]``.
+
+    Returns:
+        poses ``[b j e]``, the votes weighed by couplings, and these ``[b i j]``: softmax over
+        parents of scale times vote . parent; ``leaky`` adds a logit of zero that leads nowhere.
+    """
+    poses, weight, bias, window = operands(votes)
+    out: tuple[Tensor, Tensor] = _attend(poses, weight, bias, parents, window, scale, leaky)
+    return out
+
+
+def operands(votes: Votes) -> tuple[Tensor, Tensor, Tensor | None, list[int]]:
+    """Poses ``[b h w t d]``, weight, bias ``[i e]`` and windows, as the operators take them."""
+    votes = lowered(votes)
+    poses, bias = votes.poses, votes.bias
+    if votes.window is None:
+        poses = poses[:, None, None]
+    if poses.stride(-1) != 1:
+        poses = poses.contiguous()
+    if bias is not None:
+        bias = bias.expand(votes.shape[1], 1, votes.shape[3]).reshape(votes.shape[1], -1)
+    return poses, votes.weight, bias, [n for side in votes.window or WHOLE for n in side]
+
+
+def _precision(votes: Votes) -> torch.dtype:
+    """What votes are multiplied in: what autocast says, if it is on."""
+    device = votes.poses.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return votes.poses.dtype
+
+
+def _interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def layout_of(poses: Tensor, weight: Tensor, window: list[int]) -> "Layout":
+    """Votes as the kernels see them."""
+    from torchcaps.kernels.layout import Layout
+
+    kernel_h, kernel_w, step_h, step_w, pad_h, pad_w = window
+    return Layout(poses, weight, (kernel_h, kernel_w), (step_h, step_w), (pad_h, pad_w))
+
+
+@torch.library.custom_op("torchcaps::attend", mutates_args=())
+def _attend(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    parents: Tensor,
+    window: list[int],
+    scale: float,
+    leaky: bool,
+) -> tuple[Tensor, Tensor]:
+    from torchcaps.kernels.launch import attend_forward
+
+    return attend_forward(layout_of(poses, weight, window), parents, bias, scale, leaky)
+
+
+@_attend.register_fake
+def _(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    parents: Tensor,
+    window: list[int],
+    scale: float,
+    leaky: bool,
+) -> tuple[Tensor, Tensor]:
+    n_children = window[0] * window[1] * poses.shape[3]
+    couplings = poses.new_empty(parents.shape[0], n_children, weight.shape[1])
+    return poses.new_empty(parents.shape), couplings
+
+
+@torch.library.custom_op("torchcaps::attend_backward", mutates_args=())
+def _attend_backward(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    parents: Tensor,
+    couplings: Tensor,
+    d_poses: Tensor,
+    d_couplings: Tensor | None,
+    window: list[int],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    from torchcaps.kernels.launch import attend_backward
+
+    layout = layout_of(poses, weight, window)
+    return attend_backward(layout, parents, couplings, d_poses, d_couplings, bias, scale)
+
+
+@_attend_backward.register_fake
+def _(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    parents: Tensor,
+    couplings: Tensor,
+    d_poses: Tensor,
+    d_couplings: Tensor | None,
+    window: list[int],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        poses.new_empty(poses.shape),
+        weight.new_empty(weight.shape),
+        parents.new_empty(parents.shape),
+    )
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    poses, weight, bias, parents, window, scale, _ = inputs
+    ctx.save_for_backward(poses, weight, bias, parents, output[1])
+    ctx.window, ctx.scale = window, scale
+
+
+def _backward(ctx: Any, d_poses: Tensor | None, d_couplings: Tensor | None) -> tuple[Any, ...]:
+    poses, weight, bias, parents, couplings = ctx.saved_tensors
+    if d_poses is None:
+        d_poses = poses.new_zeros(parents.shape)
+    if d_couplings is not None:
+        d_couplings = d_couplings.contiguous()
+    d_children, d_weight, d_parents = _attend_backward(
+        poses, weight, bias, parents, couplings, d_poses, d_couplings, ctx.window, ctx.scale
+    )
+    return d_children, d_weight, None, d_parents, None, None, None
+
+
+_attend.register_autograd(_backward, setup_context=_save)

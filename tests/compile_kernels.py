@@ -1,0 +1,87 @@
+"""Compile every kernel for compute capability 9.0 without a GPU; prints what each one takes."""
+
+import sys
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from torchcaps.kernels.agreement import attend_kernel
+from torchcaps.kernels.agreement_backward import child_kernel, fold_kernel, weight_kernel
+from torchcaps.kernels.gaussian import moments_kernel
+from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
+
+MOST = 227 * 1024
+PLACES: dict[str, Any] = {"width_k": 3, "n_types": 32, "padded": False}
+SIZES: dict[str, Any] = {
+    "n_parents": 32,
+    "j_pad": 32,
+    "operand": tl.bfloat16,
+    "precision": "tf32x3",
+}
+SIZES |= {f"{letter}_size": 4 for letter in "pqr"} | {"p_pad": 4, "r_pad": 4}
+WIDE = SIZES | {f"{letter}_size": 6 for letter in "pqr"} | {"p_pad": 8, "r_pad": 8}
+LOW = ("poses", "weight", "parents", "gradient", "couplings", "logits", "d_poses", "grid")
+NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "stride_t", "size"]
+NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks"]
+
+
+def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: Any) -> None:
+    """Compile with pointers for what is neither a value to compile in nor a number."""
+    signature: dict[str, Any] = {}
+    given: dict[tuple[int, ...], Any] = {}
+    hints: dict[tuple[int, ...], Any] = {}
+    for index, name in enumerate(kernel.arg_names):
+        if name in values or name in absent:
+            signature[name] = "constexpr"
+            given[(index,)] = values.get(name)
+        elif name == "geometry":
+            signature[name] = ("i32",) * 7
+        elif name in ("scale", "eps"):
+            signature[name] = "fp32"
+        elif name in NUMBERS:
+            signature[name] = "i32"
+        else:
+            signature[name] = "*bf16" if name in LOW else "*fp32"
+            hints[(index,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, given, hints)
+    options = {"num_warps": warps, "num_stages": depth}
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    product = "wgmma" if "wgmma" in built.asm["ptx"] else "no matrix product"
+    sys.stdout.write(f"{kernel.__name__}: {built.metadata.shared} bytes, {product}\n")
+    assert built.metadata.shared <= MOST, "more shared memory than there is"
+
+
+def main() -> None:
+    """Compile all."""
+    common = {"has_bias": False, "stages": 4, "n_weights": 288, "q_pad": 16, "has_gradient": False}
+    for sizes, warps in ((SIZES, 4), (WIDE, 8)):
+        attend = sizes | PLACES | common | {"leaky": False, "groups": warps // 4}
+        absent: tuple[str, ...] = ("bias", "gradient", "logits")
+        build(attend_kernel, absent, warps, 3, attend | {"backward": False})
+        build(attend_kernel, absent[:2], warps, 3, attend | {"backward": True})
+        small = sizes | common | {"q_pad": warps, "block": 16 // warps}
+        build(child_kernel, (), warps, 3, small)
+        where = {"width_out": 7, "area_out": 49}
+        build(weight_kernel, (), warps, 3, small | PLACES | where)
+    for uniform in (False, True):
+        form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
+        absent = ("bias", "gradient", "logits", "d_activations", "linear")
+        absent += ("constant", "square") if uniform else ()
+        build(moments_kernel, absent, 8, 3, form | {"backward": False})
+        build(moments_kernel, ("bias", "gradient"), 8, 3, form | {"backward": True})
+        absent = ("bias", "square_logits") if uniform else ("bias",)
+        build(gaussian_child_kernel, absent, 8, 3, form)
+        build(gaussian_weight_kernel, absent, 8, 2, form | {"q_pad": 4, "block": 4})
+    sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
+    build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})
+    rows = {"d": 16, "d_pad": 16, "rows": 256}
+    build(pose_norm_kernel, (), 4, 3, rows)
+    build(pose_norm_backward_kernel, (), 4, 3, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Kernels in Triton's interpreter; run by test_kernels.py with TRITON_INTERPRET=1."""
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchcaps as tc
+from kernel_cases import (
+    CASES,
+    FUSED,
+    agreement,
+    compare,
+    compare_routing,
+    exact_agreement,
+)
+from torchcaps.capsules import Votes, Window
+from torchcaps.kernels import gaussian_ops, norm_ops, ops, pose_norm
+
+torch.set_num_threads(1)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@pytest.fixture(autouse=True)
+def _poisoned() -> Iterator[None]:
+    """Memory that nothing has written yet is NaN."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_an_agreement_step_errs_no_more_than_plain_pytorch(name: str, dtype: str) -> None:
+    case, kind = CASES[name], DTYPES[dtype]
+    got = agreement(case, kind, "cpu", fused=True)
+    plain = agreement(case, kind, "cpu", fused=False)
+    compare(got, plain, exact_agreement(case, kind, "cpu"), kind)
+
+
+@pytest.mark.parametrize("case", ["linear matrix", "few windows"])
+@pytest.mark.parametrize("name", FUSED)
+def test_routings_err_no_more_than_the_plain_functions(name: str, case: str) -> None:
+    compare_routing(CASES[case], FUSED[name], torch.float32, "cpu")
+
+
+@pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em"])
+def test_routings_err_no_more_in_bfloat16(name: str) -> None:
+    compare_routing(CASES["few windows"], FUSED[name], torch.bfloat16, "cpu")
+
+
+def operands() -> tuple[Tensor, Tensor, Tensor, list[int]]:
+    poses = torch.randn(2, 4, 4, 2, 8, requires_grad=True)
+    weight = torch.randn(8, 3, 4, 2, requires_grad=True)
+    return poses, weight, torch.randn(8, 3, 4, requires_grad=True), [2, 2, 2, 2, 0, 0]
+
+
+def test_the_agreement_operator_keeps_its_promises() -> None:
+    poses, weight, parents, window = operands()
+    torch.use_deterministic_algorithms(False)
+    torch.library.opcheck(ops._attend, (poses, weight, None, parents, window, 0.5, False))
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_the_moments_operator_keeps_its_promises(uniform: bool) -> None:
+    poses, weight, centre, window = operands()
+    torch.use_deterministic_algorithms(False)
+    activations = torch.rand(8, 8, requires_grad=True)
+    constant = None if uniform else torch.randn(8, 3, requires_grad=True)
+    square = None if uniform else (-torch.rand(8, 3, 4)).requires_grad_()
+    arguments = (poses, weight, None, activations, centre, constant, square, window)
+    torch.library.opcheck(gaussian_ops._moments, arguments)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 7, 16), (1, 1), (300, 36)])
+def test_poses_are_normalised_as_by_pytorch(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    norm = torch.nn.LayerNorm(shape[-1]).double()
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    poses = torch.randn(shape, dtype=torch.float64) + 1
+    towards = torch.randn(shape, dtype=torch.float64)
+
+    def everything(kind: torch.dtype, fused: bool) -> dict[str, Tensor]:
+        module, x = copy.deepcopy(norm).to(kind), poses.to(kind).requires_grad_()
+        out = pose_norm(module, x) if fused else module(x)
+        leaves = (x, *module.parameters())
+        gradients = torch.autograd.grad((out * towards.to(kind)).sum(), leaves)
+        return dict(zip(("out", "d poses", "d weight", "d bias"), (out, *gradients), strict=True))
+
+    exact = everything(torch.float64, False)
+    got, plain = (everything(torch.float32, fused) for fused in (True, False))
+    if shape[-1] == 1:
+        del got["d poses"], plain["d poses"], exact["d poses"]  # zero, and rounding
+    compare(got, plain, exact, torch.float32)
+
+
+def test_normalising_is_an_operator_too() -> None:
+    torch.use_deterministic_algorithms(False)
+    poses, weight = torch.randn(4, 3, 5, requires_grad=True), torch.randn(5, requires_grad=True)
+    bias = torch.randn(5, requires_grad=True)
+    torch.library.opcheck(norm_ops._pose_norm, (poses, weight, bias, 1e-5, torch.float32))
+
+
+class Layers(torch.nn.Module):
+    """Windows and classes with fused routings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        fused = {"implementation": "fused"}
+        routing = FUSED["inverted attention"](**fused)
+        self.conv = tc.ConvCapsules(
+            2, 3, 4, 4, kernel_size=2, stride=1, routing=routing, matrix=True
+        )
+        self.classes = tc.ClassCapsules(3, 4, 4, 4, routing=FUSED["dynamic"](**fused))
+
+    def forward(self, poses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        poses, activations, couplings = self.classes(self.conv(tc.Capsules(poses)))
+        return poses, activations, couplings
+
+
+def test_layers_compile_export_and_lower_their_precision() -> None:
+    torch.use_deterministic_algorithms(False)
+    torch.manual_seed(0)
+    layers, poses = Layers(), torch.randn(2, 3, 3, 2, 4)
+    expected = layers(poses)
+    compiled = torch.compile(layers, fullgraph=True, backend="aot_eager")(poses)
+    exported = torch.export.export(layers, (poses,)).module()(poses)
+    for out in (compiled, exported):
+        for a, b in zip(out, expected, strict=True):
+            torch.testing.assert_close(a, b)
+    compiled[0].sum().backward()
+    gradient = layers.conv.weight.grad
+    assert gradient is not None
+    assert bool(gradient.isfinite().all())
+    with torch.autocast("cpu", torch.bfloat16):
+        low = layers(poses)
+    torch.testing.assert_close(low[0].float(), expected[0], rtol=0.05, atol=0.05)
+
+
+def test_the_repr_says_that_the_kernel_runs() -> None:
+    assert "implementation=fused" in repr(tc.DynamicRouting(3, 4, 5))
+    assert "implementation=torch" in repr(tc.DynamicRouting(3, 4, 5, implementation="torch"))
+    assert "priors are learned" in repr(tc.DynamicRouting(3, 4, 5, learned_priors=True))
+
+
+def votes_with(why: str) -> Votes | Tensor:
+    poses, weight = torch.randn(2, 3, 4), torch.randn(3, 4, 4, 4)
+    if why == "dense already":
+        return torch.randn(2, 3, 4, 4)
+    if why == "have a scale":
+        return Votes(poses, weight, torch.ones(4))
+    if why == "differs between parents":
+        return Votes(poses, weight, bias=torch.ones(3, 4, 4))
+    if why == "not float32 or bfloat16":
+        return Votes(poses.double(), weight.double())
+    return Votes(torch.randn(2, 3, 128), torch.randn(3, 4, 128, 4))
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "dense already",
+        "have a scale",
+        "differs between parents",
+        "not float32 or bfloat16",
+        "too many for one tile",
+    ],
+)
+def test_what_has_no_kernel_is_refused_with_a_reason(why: str) -> None:
+    votes = votes_with(why)
+    with pytest.raises(ValueError, match=why):
+        tc.DynamicRouting(3, 4, 4, implementation="fused")(votes)
+    assert tc.DynamicRouting(3, 4, 4).to(torch.float64 if "float32" in why else None)(votes)
+
+
+def test_parents_of_different_windows_take_the_plain_function() -> None:
+    layer = tc.ConvCapsules(2, 3, 4, 4, kernel_size=2, routing=FUSED["em"](), matrix=True)
+    capsules = tc.Capsules(torch.randn(1, 3, 3, 2, 4), torch.rand(1, 3, 3, 2))
+    assert not layer.routing.fused(layer.votes(capsules))
+    assert layer(capsules).poses.isfinite().all()
+
+
+def test_windows_need_a_grid() -> None:
+    with pytest.raises(ValueError, match="grid of poses"):
+        Votes(torch.zeros(2, 3, 4), torch.zeros(3, 2, 4, 4), window=Window((1, 1)))

@@ -1,0 +1,83 @@
+"""Benchmarks: plans build, rows and tables are right, the README shows the record."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from torchcaps.bench import COLUMNS, PLANS, Setting, append, measure, read, rows_of, table
+from torchcaps.bench.measure import Measured, network
+from torchcaps.cli import app
+from torchcaps.models import CapsNet
+from torchcaps.models.network import Classifier
+from torchcaps.routing import Routing
+
+ROOT = Path(__file__).parents[1]
+CPU = torch.device("cpu")
+
+
+def test_the_readme_shows_the_record() -> None:
+    shown = re.search(
+        r"<!-- speed -->\n(.*?)\n<!-- /speed -->", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert shown is not None
+    assert shown[1] == table(read(ROOT / "results" / "speed.csv"))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_setting_of_a_plan_can_be_built(name: str) -> None:
+    for setting in PLANS[name]:
+        with torch.device("meta"):
+            net = network(setting)
+        routings = [module for module in net.modules() if isinstance(module, Routing)]
+        if setting.has("floor"):
+            assert isinstance(net, Classifier | CapsNet)
+        elif setting.has("torch"):
+            assert {routing.implementation for routing in routings} == {"torch"}
+
+
+def test_a_step_is_measured_and_becomes_a_row(tmp_path: Path) -> None:
+    settings = [Setting("sabour2017/svhn", arrangement, 1) for arrangement in ("floor", "torch")]
+    measured = [measure(setting, device=CPU, repeats=2) for setting in settings]
+    floor, row = rows_of(measured, device=CPU, revision="abc")
+    assert tuple(row) == COLUMNS
+    assert row["iterations"] == "3"
+    share = measured[1].images_per_s / measured[0].images_per_s
+    assert row["share_of_floor"] == f"{share:.3f}"
+    assert floor["share_of_floor"] == "1.000"
+    for _ in range(2):
+        append(tmp_path / "speed.csv", [row])
+    assert read(tmp_path / "speed.csv") == [row, row]
+    assert table([row, row]).count("sabour2017/svhn") == 1
+
+
+def test_quantiles_are_those_of_the_steps() -> None:
+    one = Measured(Setting("x", batch=6), tuple(float(n) for n in range(10, 0, -1)), 1.0, 0.0)
+    assert one.images_per_s == pytest.approx(6 / 5.5)
+    assert (one.quantile(0.1), one.quantile(0.9), one.quantile(1.0)) == (2.0, 10.0, 10.0)
+
+
+def test_the_command_prints_json_and_refuses_an_unknown_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PLANS, "small", (Setting("sabour2017/svhn", "torch", 1, "inference"),))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = CliRunner().invoke(app, ["bench", "--json", "--repeats", "1"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)[0]["mode"] == "inference"
+    refused = CliRunner().invoke(app, ["bench", "nonsense"])
+    assert refused.exit_code == 2
+    assert "there is no plan 'nonsense'" in refused.output
+
+
+def test_dense_votes_are_cast_before_they_are_routed() -> None:
+    net = network(Setting("sabour2017/svhn", "dense", 1))
+    seen: list[type] = []
+    for module in net.modules():
+        if isinstance(module, Routing):
+            module.register_forward_pre_hook(lambda _, given: seen.append(type(given[0])))
+    net(torch.rand(1, 3, 32, 32))
+    assert seen == [torch.Tensor]

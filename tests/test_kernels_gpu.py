@@ -1,0 +1,88 @@
+"""Fused kernels on a GPU: errors, determinism, compilation, CUDA graphs, memory."""
+
+from functools import partial
+
+import pytest
+import torch
+
+import torchcaps as tc
+from kernel_cases import CASES, FUSED, Case, agreement, compare, compare_routing, exact_agreement
+from torchcaps.capsules import Window
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+LARGER = {
+    "capsule convolution": Case((3, 9, 9, 32, 16), 32, 4, 4, Window((3, 3), (2, 2))),
+    "6x6 poses": Case((2, 7, 7, 8, 36), 32, 6, 6, Window((3, 3))),
+    "primary to digits": Case((70, 1, 1, 288, 8), 10, 8, 16),
+}
+ALL = CASES | LARGER
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ALL)
+def test_an_agreement_step_errs_no_more_than_plain_pytorch(name: str, dtype: str) -> None:
+    case, kind = ALL[name], DTYPES[dtype]
+    got = agreement(case, kind, "cuda", fused=True)
+    plain = agreement(case, kind, "cuda", fused=False)
+    compare(got, plain, exact_agreement(case, kind, "cuda"), kind)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", ["linear matrix", "few windows", "shared and biased"])
+@pytest.mark.parametrize("name", FUSED)
+def test_routings_err_no_more_than_the_plain_functions(name: str, case: str, dtype: str) -> None:
+    compare_routing(CASES[case], FUSED[name], DTYPES[dtype], "cuda")
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_the_same_input_gives_the_same_bits(name: str) -> None:
+    first, second = (agreement(LARGER[name], torch.bfloat16, "cuda", fused=True) for _ in range(2))
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), f"{key} differs from run to run"
+
+
+@pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em"])
+def test_a_layer_compiles_and_is_captured(name: str) -> None:
+    torch.manual_seed(0)
+    layer = tc.ConvCapsules(
+        4, 8, 16, 16, kernel_size=3, routing=FUSED[name](implementation="fused"), matrix=True,
+        competition="window",
+    ).cuda()  # fmt: skip
+    poses = torch.randn(2, 6, 6, 4, 16, device="cuda")
+    activations = torch.rand(2, 6, 6, 4, device="cuda")
+    plain = layer(tc.Capsules(poses, activations))
+    compiled = torch.compile(lambda x, a: tuple(layer(tc.Capsules(x, a))), fullgraph=True)
+    for a, b in zip(compiled(poses, activations), plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        layer(tc.Capsules(poses, activations))
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = layer(tc.Capsules(poses, activations))
+    graph.replay()
+    torch.testing.assert_close(captured.poses, plain.poses, rtol=1e-4, atol=1e-4)
+
+
+def test_a_thousand_classes_train_in_16_gb() -> None:
+    torch.manual_seed(0)
+    head = tc.CapsuleHead(512, num_classes=1000).cuda()
+    features = torch.randn(256, 512, 7, 7, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    with torch.autocast("cuda", torch.bfloat16):
+        scores = head(features).scores
+    targets = torch.zeros(256, dtype=torch.long, device="cuda")
+    tc.cross_entropy_loss(scores.float(), targets).backward()
+    assert torch.cuda.max_memory_allocated() < 16 * 2**30
+
+
+def test_the_plain_function_runs_on_request() -> None:
+    routing = partial(tc.DynamicRouting, implementation="torch")
+    layer = tc.LinearCapsules(6, 3, 4, 4, routing=routing).cuda()
+    assert "implementation=torch" in repr(layer)
+    assert not layer.routing.fused(layer.votes(tc.Capsules(torch.randn(2, 6, 4, device="cuda"))))
