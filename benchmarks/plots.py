@@ -21,7 +21,8 @@ def draw(axis: str, folder: Path) -> bool:
     """Write speed-AXIS.png, if there are lines of at least three points; say whether there were."""
     lines: dict[str, dict[int, float]] = defaultdict(dict)
     for row in read(ROOT / "results" / "speed.csv"):
-        if row["mode"] != "train" or not row[axis]:
+        varied = any(row[key] for key in ("classes", "side", "pose"))
+        if row["mode"] != "train" or not row[axis] or varied:
             continue
         fixed = f"batch {row['batch']}" if axis == "iterations" else f"{row['iterations']} it."
         name = f"{row['case']}, {row['implementation']}, {row['dtype']}, {fixed}"

@@ -13,23 +13,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Votes
+from torchcaps.capsules import Output, Votes
 from torchcaps.functional import (
     cross_entropy_loss,
     margin_loss,
     reconstruction_loss,
     spread_loss,
 )
-from torchcaps.layers import ConvCapsules
+from torchcaps.layers import CapsuleHead, ConvCapsules
 from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, build
 from torchcaps.models.network import Classifier
 from torchcaps.models.zoo import ZOO
 from torchcaps.routing import EMRouting, Routing
+from torchcaps.train.compiling import compiled
 
 __all__ = ["Measured", "Setting", "measure", "network", "stepper"]
 
@@ -46,6 +47,9 @@ class Setting:
         dtype: "bfloat16" runs under autocast.
         iterations: of the routing; None leaves the network's.
         competition: of convolutional EM routing; see :class:`torchcaps.ConvCapsules`.
+        classes: how many, if not the network's.
+        side: of the images, or of the head's feature map, if not the network's.
+        pose: size of the head's poses.
     """
 
     case: str
@@ -55,6 +59,9 @@ class Setting:
     dtype: str = "float32"
     iterations: int | None = None
     competition: Literal["window", "image"] = "window"
+    classes: int | None = None
+    side: int | None = None
+    pose: int | None = None
 
     def has(self, word: str) -> bool:
         """Whether the arrangement names this."""
@@ -81,9 +88,37 @@ class Measured:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+HEAD = "capsule-head"
+"""The case of a :class:`CapsuleHead` alone, on features of 512 channels that are given."""
+
+
+@final
+class HeadNetwork(Network):
+    """A capsule head on features that some backbone would give."""
+
+    def __init__(self, side: int, n_classes: int, d: int) -> None:
+        super().__init__((512, side, side), n_classes)
+        self.head = CapsuleHead(512, n_classes, d=d)
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Scores of the features."""
+        output: Output = self.head(images)
+        return output
+
+
+def _built(setting: Setting) -> Network:
+    if setting.case == HEAD:
+        return HeadNetwork(setting.side or 7, setting.classes or 1000, setting.pose or 16)
+    shape = ZOO[setting.case].image_shape if setting.case in ZOO else (1, 1, 1)
+    side = None if setting.side is None else (shape[0], setting.side, setting.side)
+    return build(setting.case, image_shape=side, n_classes=setting.classes)
+
+
 def network(setting: Setting) -> Network:
     """The network of a setting, or its floor."""
-    net = build(setting.case)
+    net = _built(setting)
     if setting.iterations is not None:
         net.set_iterations(setting.iterations)
     for module in net.modules():
@@ -107,7 +142,7 @@ def network(setting: Setting) -> Network:
         nn.Flatten(),
         nn.Linear(net.backbone.out_channels, net.n_classes),
     )
-    return Classifier(ZOO[setting.case].image_shape, net.n_classes, pooled)
+    return Classifier(net.image_shape, net.n_classes, pooled)
 
 
 def _cast(routing: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -127,15 +162,6 @@ def loss_of(net: Network, images: Tensor, targets: Tensor, *, whole: bool = Fals
     if isinstance(net, EMCapsNet):
         return spread_loss(out.scores.float(), targets, margin=0.2)
     return cross_entropy_loss(out.scores.float(), targets)
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.compile`` without one fusion that fails on torch 2.11 for LayerNorm of many poses."""
-    from torch._inductor import config
-
-    if hasattr(config.triton, "mix_order_reduction"):
-        config.triton.mix_order_reduction = False
-    return torch.compile(function)
 
 
 def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:

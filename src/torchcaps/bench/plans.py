@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from torchcaps.bench.measure import Setting
+from torchcaps.bench.measure import HEAD, Setting
 
 __all__ = ["PLANS", "plan"]
 
@@ -61,6 +61,18 @@ PLANS: dict[str, tuple[Setting, ...]] = {
         for case in (TSAI, SABOUR)
         for batch in (8, 32, 128, 512, 2048)
     ),
+    "head": tuple(
+        replace(_low(HEAD, "fused", 256), classes=classes, pose=pose, side=side)
+        for classes, pose, side in (
+            (10, 16, 7),
+            (100, 16, 7),
+            (1000, 16, 7),
+            (100, 4, 7),
+            (100, 64, 7),
+            (100, 16, 14),
+        )
+    ),
+    "sides": tuple(replace(_low(TSAI, "fused+graph", 128), side=side) for side in (32, 48, 64)),
     "routings": tuple(
         replace(_low(case, "torch", 128), mode=mode)
         for case in (TSAI, SABOUR, HINTON, ZHAO, CHOI, YANG)

@@ -22,6 +22,9 @@ COLUMNS = (
     "batch",
     "dtype",
     "iterations",
+    "classes",
+    "side",
+    "pose",
     "images_per_s",
     "slow_images_per_s",
     "fast_images_per_s",
@@ -34,7 +37,8 @@ COLUMNS = (
     "commit",
     "date",
 )
-"""Median, and the speeds of the slowest and the fastest tenth of the steps."""
+"""Median, and the speeds of the slowest and the fastest tenth of the steps; classes, side and pose
+are empty where they are the network's own."""
 
 Row = dict[str, str]
 
@@ -55,6 +59,7 @@ def rows_of(measured: Sequence[Measured], *, device: torch.device, revision: str
             size,
             setting.dtype,
             "" if setting.has("floor") else _iterations(one),
+            *("" if n is None else n for n in (setting.classes, setting.side, setting.pose)),
             f"{one.images_per_s:.4g}",
             f"{size / one.quantile(0.9):.4g}",
             f"{size / one.quantile(0.1):.4g}",
@@ -124,7 +129,7 @@ def table(rows: Iterable[Row]) -> str:
     """Rows as a Markdown table; of the same thing measured twice, the later one."""
     latest: dict[tuple[str, ...], Row] = {}
     for row in rows:
-        latest[tuple(row[name] for name in (*COLUMNS[:6], "gpu"))] = row
+        latest[tuple(row[name] for name in (*COLUMNS[:9], "gpu"))] = row
     headings = ("network", "runs", "batch", "precision", "iterations", "images/s", "MiB", "floor")
     lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     for row in latest.values():
@@ -132,7 +137,14 @@ def table(rows: Iterable[Row]) -> str:
         runs = row["implementation"].replace("+", " + ")
         if row["mode"] != "train":
             runs += f", {row['mode']}"
-        cells = (row["case"], runs, row["batch"], row["dtype"], row["iterations"])
+        sizes = [f"{key} {row[key]}" for key in ("classes", "side", "pose") if row[key]]
+        cells = (
+            ", ".join([row["case"], *sizes]),
+            runs,
+            row["batch"],
+            row["dtype"],
+            row["iterations"],
+        )
         fast = float(row["images_per_s"])
         speed = f"{fast:,.0f}" if fast >= 100 else f"{fast:.1f}"
         lines.append(f"| {' | '.join((*cells, speed, row['peak_mib'], share))} |")

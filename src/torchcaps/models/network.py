@@ -39,7 +39,7 @@ class Network(nn.Module, ABC):
             raise ValueError(f"image_shape must be (channels, height, width), not {image_shape!r}")
         if not isinstance(n_classes, int) or n_classes < 1:
             raise ValueError(f"n_classes must be a whole number of at least 1, not {n_classes!r}")
-        self.image_shape = tuple(image_shape)
+        self.image_shape: ImageShape = (image_shape[0], image_shape[1], image_shape[2])
         self.n_classes = n_classes
         self.overrides = {}
 

@@ -23,6 +23,7 @@ from torchcaps.train.checkpoint import (
     newest_checkpoint,
     sweep,
 )
+from torchcaps.train.compiling import compiled
 from torchcaps.train.diagnose import culprit
 from torchcaps.train.evaluate import score
 from torchcaps.train.facts import peak_mib, result_row
@@ -106,7 +107,7 @@ class Run:
         if self.process.world > 1:
             forward = self._spread(network, sync_batch_norm=sync_batch_norm)
         if recipe.compile:
-            forward = torch.compile(forward)
+            forward = compiled(forward)
         optimiser, ascent = make_optimisers(recipe, network, device)
         self.step = Step(recipe, network, forward, optimiser, ascent, self.process)
         graphed = device.type == "cuda" and self.step.capturable

@@ -1,0 +1,17 @@
+"""``torch.compile`` as it works for capsule networks on every supported version of torch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["compiled"]
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.compile`` without one fusion that fails on torch 2.11 for LayerNorm of many poses."""
+    from torch._inductor import config
+
+    if hasattr(config.triton, "mix_order_reduction"):
+        config.triton.mix_order_reduction = False
+    return torch.compile(function)
