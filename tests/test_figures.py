@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -270,3 +272,38 @@ def test_only_figures_import_matplotlib() -> None:
     }
     assert users == {"figures"}
     assert "pyplot" not in "".join(path.read_text() for path in source.rglob("*.py"))
+
+
+def test_the_walk_through_quotes_pictures_and_numbers_that_are_there() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    text = (docs / "looking-inside.md").read_text()
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    there = {f"looking-inside/{path.name}" for path in (docs / "looking-inside").glob("*.png")}
+    assert set(shown) == there
+    assert len(shown) == len(there) > 10
+    assert all((docs / name).stat().st_size < 300_000 for name in shown)
+    numbers = json.loads((docs / "looking-inside" / "numbers.json").read_text())
+    for name in ("CapsNet", "three capsule layers", "plain CNN", "CapsNet on pairs"):
+        assert re.search(rf"^\| {name} \|.*\| {numbers[name]} %", text, re.MULTILINE), name
+    quoted = [
+        f"reaches {numbers['segmentation']['labels']['iou']:.3f}",
+        f"with {numbers['segmentation']['absent']['ink'][1]:.2f} of the ink",
+        f"{numbers['logits'][0]['changes'][0]:.3f} at first",
+        f"{numbers['logits'][0]['changes'][-1]:.3f} in the fifth",
+        f"{numbers['entropy'][0]['entropies'][-1]:.4f} in three iterations",
+        f"some rotation ({numbers['equivariance']['CapsNet']['r2'][2]:.2f})",
+    ]
+    for low, high, name in spans(numbers):
+        quoted.append(f"{name} {low:.2f} to {high:.2f}")
+    words = " ".join(text.split())
+    assert not [one for one in quoted if one not in words]
+
+
+def spans(numbers: dict[str, Any]) -> list[tuple[float, float, str]]:
+    """Smallest and largest alignment ratio of the networks the text names."""
+    found = {
+        "CapsNet reaches": numbers["alignment"]["CapsNet"]["mean"],
+        "the plain CNN": numbers["alignment"]["plain CNN"]["mean"],
+        "*same CapsNet before training*": numbers["untrained CapsNet"],
+    }
+    return [(min(values), max(values), name) for name, values in found.items()]

@@ -77,7 +77,11 @@ def _git(*arguments: str) -> str:
 
 def machine() -> str:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    # asked of another process: this one is forked, which a GPU in use does not survive
+    asking = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name())"]
+    gpu = ""
+    if torch.cuda.is_available():
+        gpu = ", " + subprocess.run(asking, capture_output=True, text=True).stdout.strip()
     python = ".".join(map(str, sys.version_info[:3]))
     plain = torch.__version__.partition("+")[0]
     return f"{cores} CPU cores{gpu}, torch {plain}, Python {python}"

@@ -104,6 +104,12 @@ ROWS = {
         12,
         "runs:seeds",
     ),
+    "same-seed-gpu": Row(
+        "the same on a GPU with `--deterministic`",
+        0,
+        12,
+        "runs:gpu_seeds",
+    ),
     "not-finite": Row(
         "NaN or Inf in input, logits, loss, gradient: stops before the optimiser step, names step "
         "and place, keeps the last good checkpoint, and goes on bit-equal once the cause is gone",

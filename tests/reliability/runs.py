@@ -273,12 +273,14 @@ def interrupted(started: Started, folder: Path, wanted: signal.Signals, rng: ran
     assert f"step {last.step} of" in said, f"it does not name step {last.step}: {said[-300:]}"
 
 
-def seeds(first: int, count: int) -> Iterator[str]:
+def seeds(first: int, count: int, *, device: str = "cpu") -> Iterator[str]:
     """One seed twice gives the same bits over a hundred steps; another seed gives others."""
     for number in range(first, first + count):
         routing = ROUTINGS[number % len(ROUTINGS)]
         try:
-            one, again, other = (seeded(routing, seed) for seed in (number, number, number + 1))
+            one, again, other = (
+                seeded(routing, seed, device) for seed in (number, number, number + 1)
+            )
             same(again, one)
             assert one[0] != other[0], "another seed gives the same weights"
             yield ""
@@ -286,16 +288,26 @@ def seeds(first: int, count: int) -> Iterator[str]:
             yield f"seed {number}, {routing}: {error}"
 
 
-def seeded(routing: str, seed: int, *, steps: int = 100) -> tuple[str, ...]:
-    """The fingerprints of a run with a seed."""
+def gpu_seeds(first: int, count: int) -> Iterator[str]:
+    """The same on a GPU with ``--deterministic``; nothing is tried where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        yield from seeds(first, count, device="cuda")
+
+
+def seeded(routing: str, seed: int, device: str) -> tuple[str, ...]:
+    """The fingerprints of a run of a hundred steps with a seed."""
     with tempfile.TemporaryDirectory(prefix="torchcaps-seed-") as name:
         folder = Path(name)
-        command = arguments(routing, folder, "--seed", str(seed), epochs=1)
-        command[command.index("limit=256")] = f"limit={32 * steps}"
+        command = arguments(routing, folder, "--seed", str(seed), "--deterministic", epochs=1)
+        for before, after in (("limit=256", "limit=3200"), ("cpu", device)):
+            command[command.index(before)] = after
         command[command.index("--save-every") + 1] = "10"
-        started = forked(command, folder / "log")
+        # a GPU does not survive a fork
+        started = (forked if device == "cpu" else executed)(command, folder / "log")
         assert started.wait() == 0, started.said()[-500:]
         last = newest(folder / "run")
         assert last is not None
-        assert last.step == steps
+        assert last.step == 100
         return prints(folder / "run")

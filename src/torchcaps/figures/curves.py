@@ -98,6 +98,7 @@ def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
     columns = min(4, len(kinds))
     rows = -(-len(kinds) // columns)
     figure, axes = blank(2.9 * columns, 2.7 * rows, rows=rows, columns=columns)
+    spare = axes[len(kinds) :]
     for number, (axis, kind) in enumerate(zip(axes, kinds, strict=False)):
         curves = []
         for name, found in runs.items():
@@ -109,10 +110,15 @@ def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
             )
             colour = PALETTE[(len(curves) - 1) % len(PALETTE)]
             axis.fill_between(curve.levels, low, high, color=colour, alpha=0.15, lw=0)
-        lines(axis, curves, f"{kind} ({next(iter(runs.values()))[number].unit})", "accuracy")
+        label = f"{kind} ({next(iter(runs.values()))[number].unit})"
+        lines(axis, curves, label, "accuracy", explained=not spare)
         axis.set_ylim(0, 1.02)
-    for spare in axes[len(kinds) :]:
-        spare.remove()
+    for unused in spare:
+        unused.remove()
+    if spare and len(runs) > 1:
+        handles, names = axes[0].get_legend_handles_labels()
+        middle = (1 - 0.5 / columns, 0.5 / rows)
+        figure.legend(handles, names, fontsize=TEXT - 1, loc="center", bbox_to_anchor=middle)
     return figure
 
 

@@ -23,7 +23,7 @@ GALLERY: dict[str, Maker] = {**SINGLE, **COMPARED}
 
 def quick(networks: int) -> Effort:
     """For a demonstration: fewer images the more networks, some 15 seconds of one core in all."""
-    each = max(40, 300 // max(1, networks))
+    each = max(40, 240 // max(1, networks))
     return Effort(samples=each, attacked=max(10, each // 4), traced=16, pairs=1000)
 
 

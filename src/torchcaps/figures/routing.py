@@ -132,7 +132,7 @@ def draw_routing_map(
 
 
 def draw_parse_tree(
-    tree: ParseTree, image: Tensor, *, classes: Sequence[str] = (), most: int = 60
+    tree: ParseTree, image: Tensor, *, classes: Sequence[str] = (), most: int = 100
 ) -> Figure:
     """The strongest branches from the class capsule down, and where in the image they end.
 
@@ -173,7 +173,8 @@ def draw_parse_tree(
     left.set_yticks([-n for n in range(len(tree.layers))], tree.layers)
     left.set_ylim(-len(tree.layers) + 0.5, 0.5)
     left.set_xticks([])
-    name_axes(left, "capsules, type@row,column; area = relevance, line = share", "layer")
+    named = "capsules, type@row,column; " if len(places) <= 40 else "capsules; "
+    name_axes(left, f"{named}area = relevance, line = share", "layer")
     h, w = image.shape[-2:]
     right.imshow(tiled(image[None], gap=0), extent=(-0.5, w - 0.5, h - 0.5, -0.5))
     leaves = [node for node in tree.nodes if node.pixel is not None]

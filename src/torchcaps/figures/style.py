@@ -80,9 +80,14 @@ def legend(axis: Axes, count: int) -> None:
 
 
 def lines(
-    axis: Axes, curves: Sequence[tuple[str, Sequence[float], Sequence[float]]], x: str, y: str
+    axis: Axes,
+    curves: Sequence[tuple[str, Sequence[float], Sequence[float]]],
+    x: str,
+    y: str,
+    *,
+    explained: bool = True,
 ) -> None:
-    """Named curves (name, xs, ys) in one plot."""
+    """Named curves (name, xs, ys) in one plot, with a legend unless it is explained elsewhere."""
     for number, (name, xs, ys) in enumerate(curves):
         style = Line.number(number)
         axis.plot(
@@ -97,7 +102,8 @@ def lines(
         )
     name_axes(axis, x, y)
     axis.grid(alpha=0.3)
-    legend(axis, len(curves))
+    if explained:
+        legend(axis, len(curves))
 
 
 def bars(

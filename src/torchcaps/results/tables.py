@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchcaps.results.record import Row
+from torchcaps.storage import write_text
 
 __all__ = ["Summary", "markdown", "summarise", "text", "write_readme"]
 
@@ -128,9 +129,7 @@ def write_readme(readme: str | Path, rows: Iterable[Row]) -> bool:
     new = before + opened + markdown(rows) + closed + after
     if new == old:
         return False
-    part = readme.with_name(f".{readme.name}.part")
-    part.write_text(new)
-    part.replace(readme)
+    write_text(readme, new)
     return True
 
 

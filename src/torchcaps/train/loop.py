@@ -1,5 +1,6 @@
 """The one loop: any recipe, from a laptop to several machines, and nothing lost on the way."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,9 @@ def _recorded(row: dict[str, Any], record: str | Path | None, command: str) -> d
 def _prepare(device: torch.device, seed: int, *, deterministic: bool) -> None:
     torch.manual_seed(seed)
     if device.type == "cuda":
+        if deterministic:
+            # without it cuBLAS refuses to be deterministic
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = not deterministic
         torch.set_float32_matmul_precision("high")
         torch.use_deterministic_algorithms(deterministic)

@@ -172,6 +172,10 @@ class Run:
                     self.take(batch)
                 except NonFiniteError:
                     raise self._not_finite() from None
+                except RuntimeError:
+                    if self.stop.signal:  # another process stopped first; the last step is whole
+                        self._interrupt()
+                    raise
                 self._average()
                 self.progress.step += 1
                 self.rate.count(self.batch_size, self.process.device)
