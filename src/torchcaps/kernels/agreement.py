@@ -84,7 +84,8 @@ def attend_kernel(
 
     Forward: ``parents`` are P; writes couplings and the weighted sum of the votes. Backward:
     ``parents`` are the gradient of the sum, ``gradient`` that of the couplings; reads couplings,
-    writes the gradient of the logits, times scale, and of P.
+    writes the gradient of the logits, times scale, and of P. Rounded couplings do not sum to one,
+    which the mean has to make up for.
     """
     tile = tl.program_id(0)
     part = tl.program_id(1)
@@ -149,6 +150,8 @@ def attend_kernel(
                 more = tl.load(gradient + link + i * n_parents, mask=slot_mask, other=0.0)
                 agreement += more.to(tl.float32)
             mean = tl.sum(tl.sum(c * agreement, axis=3), axis=2)
+            if not leaky:
+                mean = mean / tl.maximum(tl.sum(tl.sum(c, axis=3), axis=2), 0.5)
             weigh = scale * c * (agreement - mean[:, :, None, None])
             tl.store(logits + link + i * n_parents, weigh, mask=slot_mask)
         else:

@@ -153,6 +153,7 @@ def moments_kernel(
                 more = tl.load(gradient + link + i * n_parents, mask=slot_mask, other=0.0)
                 form += more.to(tl.float32)
             mean = tl.sum(tl.sum(c * form, axis=3), axis=2)
+            mean = mean / tl.maximum(tl.sum(tl.sum(c, axis=3), axis=2), 0.5)
             weigh = c * (form - mean[:, :, None, None])
             if not uniform:
                 tl.store(logits + link + i * n_parents, weigh, mask=slot_mask)

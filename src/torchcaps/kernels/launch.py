@@ -28,12 +28,13 @@ def attend_backward(
     d_couplings: Tensor | None,
     bias: Tensor | None,
     scale: float,
+    leaky: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the child poses ``[b h w t d]``, the weight and the parents."""
     logits = torch.empty_like(couplings)
     behind = layout.pack(d_poses)
     packed = layout.pack(parents)
-    total = _attend(layout, behind, couplings, d_couplings, logits, bias, scale, False)
+    total = _attend(layout, behind, couplings, d_couplings, logits, bias, scale, leaky)
     given = (layout, packed, behind, couplings, logits)
     d_children, d_weight = _child_gradient(*given), _weight_gradient(*given)
     return d_children, d_weight, layout.unpack(total, parents.dtype)

@@ -178,11 +178,12 @@ def _attend_backward(
     d_couplings: Tensor | None,
     window: list[int],
     scale: float,
+    leaky: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     from torchcaps.kernels.launch import attend_backward
 
     layout = layout_of(poses, weight, window)
-    return attend_backward(layout, parents, couplings, d_poses, d_couplings, bias, scale)
+    return attend_backward(layout, parents, couplings, d_poses, d_couplings, bias, scale, leaky)
 
 
 @_attend_backward.register_fake
@@ -196,6 +197,7 @@ def _(
     d_couplings: Tensor | None,
     window: list[int],
     scale: float,
+    leaky: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
         poses.new_empty(poses.shape),
@@ -205,9 +207,9 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    poses, weight, bias, parents, window, scale, _ = inputs
+    poses, weight, bias, parents, window, scale, leaky = inputs
     ctx.save_for_backward(poses, weight, bias, parents, output[1])
-    ctx.window, ctx.scale = window, scale
+    ctx.window, ctx.scale, ctx.leaky = window, scale, leaky
 
 
 def _backward(ctx: Any, d_poses: Tensor | None, d_couplings: Tensor | None) -> tuple[Any, ...]:
@@ -216,8 +218,9 @@ def _backward(ctx: Any, d_poses: Tensor | None, d_couplings: Tensor | None) -> t
         d_poses = poses.new_zeros(parents.shape)
     if d_couplings is not None:
         d_couplings = d_couplings.contiguous()
+    saved = (poses, weight, bias, parents, couplings)
     d_children, d_weight, d_parents = _attend_backward(
-        poses, weight, bias, parents, couplings, d_poses, d_couplings, ctx.window, ctx.scale
+        *saved, d_poses, d_couplings, ctx.window, ctx.scale, ctx.leaky
     )
     return d_children, d_weight, None, d_parents, None, None, None
 
