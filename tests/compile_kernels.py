@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
@@ -12,6 +13,7 @@ from torchcaps.kernels.agreement import attend_kernel
 from torchcaps.kernels.agreement_backward import child_kernel, fold_kernel, weight_kernel
 from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.kernels.layout import Layout
 from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
 
 MOST = 227 * 1024
@@ -67,6 +69,7 @@ def main() -> None:
         build(child_kernel, (), warps, 3, small)
         where = {"width_out": 7, "area_out": 49}
         build(weight_kernel, (), warps, 3, small | PLACES | where)
+    _head()
     for uniform in (False, True):
         form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
         absent = ("bias", "gradient", "logits", "d_activations", "linear")
@@ -81,6 +84,30 @@ def main() -> None:
     rows = {"d": 16, "d_pad": 16, "rows": 256}
     build(pose_norm_kernel, (), 4, 3, rows)
     build(pose_norm_backward_kernel, (), 4, 3, rows)
+
+
+def _head() -> None:
+    """A capsule head of 100 classes: the widest tile, with coordinates as a bias."""
+    poses = torch.empty(1, 7, 7, 32, 16, dtype=torch.bfloat16, device="meta")
+    weight = torch.empty(32, 100, 4, 4, dtype=torch.bfloat16, device="meta")
+    layout = Layout(poses, weight, (7, 7), (1, 1), (0, 0))
+    sizes = SIZES | {"n_parents": 100, "j_pad": 128, "n_weights": 32, "has_gradient": False}
+    deep = layout.stages(16 * (64 + layout.columns), biased=True)
+    places = PLACES | {"width_k": 7}
+    attend = sizes | places | {"has_bias": True, "stages": deep, "q_pad": 16, "leaky": False}
+    attend |= {"groups": layout.warps // 4}
+    build(attend_kernel, ("gradient", "logits"), layout.warps, 3, attend | {"backward": False})
+    build(attend_kernel, ("gradient",), layout.warps, 3, attend | {"backward": True})
+    small = sizes | {"q_pad": 4, "block": 4, "stages": layout.stages(2 * layout.columns * 16)}
+    build(child_kernel, (), layout.warps, 3, small)
+    where = {"width_out": 1, "area_out": 1}
+    build(
+        weight_kernel,
+        (),
+        layout.warps,
+        layout.stages(64 * layout.columns, 3),
+        small | places | where,
+    )
 
 
 if __name__ == "__main__":

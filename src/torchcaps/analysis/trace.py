@@ -119,7 +119,7 @@ def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
             handles.append(module.register_forward_hook(at_routing))
     try:
         with evaluating(network):
-            output: Output = network(images)
+            output: Output = network(images, couplings=True)
     finally:
         for handle in handles:
             handle.remove()

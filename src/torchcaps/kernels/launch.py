@@ -79,7 +79,7 @@ def _attend(
             leaky=leaky,
             has_bias=bias is not None,
             has_gradient=gradient is not None,
-            stages=layout.stages(q_pad * (64 + layout.columns)),
+            stages=layout.stages(q_pad * (64 + layout.columns), biased=bias is not None),
             num_warps=layout.warps,
             n_weights=layout.weight.shape[0],
             **layout.places(),

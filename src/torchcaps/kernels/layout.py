@@ -80,9 +80,10 @@ class Layout:
         """So many that a thread holds 64 numbers of a tile of 64 rows."""
         return max(4, self.columns // 32)
 
-    def stages(self, entries: int, most: int = 4) -> int:
-        """How many loads ahead a program reads, each of so many entries."""
-        return max(1, min(most, ROOM // (entries * self.poses.element_size())))
+    def stages(self, entries: int, most: int = 4, *, biased: bool = False) -> int:
+        """How many loads ahead a program reads, each of so many entries and perhaps a bias."""
+        size = entries * self.poses.element_size() + (64 * self.columns * 4 if biased else 0)
+        return max(1, min(most, ROOM // size))
 
     @property
     def operand(self) -> tl.dtype:
