@@ -1,4 +1,4 @@
-"""Draw results/speed.csv: speed against batch size and against iterations, on logarithmic axes.
+"""Draw results/speed.csv on logarithmic axes and write its tables into README and docs/speed.md.
 
 PYTHONPATH=src python benchmarks/plots.py docs
 """
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from torchcaps.bench import read
+from torchcaps.bench import headline, read, table
+from torchcaps.storage import write_text
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -43,7 +44,17 @@ def draw(axis: str, folder: Path) -> bool:
     return True
 
 
+def show(page: Path, made: str) -> None:
+    """Put a table between the marks of a page."""
+    before, opened, rest = page.read_text().partition("<!-- speed -->\n")
+    _, closed, after = rest.partition("\n<!-- /speed -->")
+    write_text(page, before + opened + made + closed + after)
+
+
 if __name__ == "__main__":
+    rows = read(ROOT / "results" / "speed.csv")
+    show(ROOT / "README.md", table(headline(rows)))
+    show(ROOT / "docs" / "speed.md", table(rows))
     for kind in ("batch", "iterations"):
         done = draw(kind, Path(sys.argv[1]))
         sys.stdout.write(f"{kind}: {'drawn' if done else 'not enough rows'}\n")

@@ -2,7 +2,7 @@
 
 from torchcaps.bench.measure import Measured, Setting, measure
 from torchcaps.bench.plans import PLANS, plan
-from torchcaps.bench.rows import COLUMNS, append, read, rows_of, table
+from torchcaps.bench.rows import COLUMNS, append, headline, read, rows_of, table
 
 __all__ = [
     "COLUMNS",
@@ -10,6 +10,7 @@ __all__ = [
     "Measured",
     "Setting",
     "append",
+    "headline",
     "measure",
     "plan",
     "read",

@@ -226,11 +226,13 @@ def _captured(step: Callable[[], None]) -> Callable[[], None]:
 def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Measured:
     """Time one setting on its own."""
     cuda = device.type == "cuda"
+    torch.compiler.reset()
+    before = 0
     if cuda:
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    torch.compiler.reset()
+        before = torch.cuda.memory_allocated()
     start = time.perf_counter()
     step = stepper(setting, device)
     step()
@@ -239,7 +241,7 @@ def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Mea
     for _ in range(5 if cuda else 1):
         step()
     seconds = tuple(_timed(step, cuda) for _ in range(repeats))
-    peak = torch.cuda.max_memory_allocated() / 2**20 if cuda else float("nan")
+    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if cuda else float("nan")
     return Measured(setting, seconds, peak, ready)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from torchcaps.bench.measure import Measured, network
 
-__all__ = ["COLUMNS", "append", "commit", "read", "rows_of", "table"]
+__all__ = ["COLUMNS", "append", "commit", "headline", "read", "rows_of", "table"]
 
 COLUMNS = (
     "case",
@@ -123,6 +123,17 @@ def read(path: Path) -> list[Row]:
     """All rows of a CSV file."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def headline(rows: Iterable[Row]) -> list[Row]:
+    """The rows a first look needs: networks as published, each way to run them at its best."""
+    return [
+        row
+        for row in rows
+        if row["mode"] == "train"
+        and row["implementation"] != "fused+graph"
+        and not any(row[key] for key in ("classes", "side", "pose"))
+    ]
 
 
 def table(rows: Iterable[Row]) -> str:
