@@ -1,6 +1,8 @@
 """The one loop: any recipe, from a laptop to several machines, and nothing lost on the way."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 from torchcaps.recipes import Recipe
 from torchcaps.results import Row, append_row, read_rows
 from torchcaps.train.folder import RunFolder, default_folder, described
-from torchcaps.train.process import UseError, joined
+from torchcaps.train.process import Process, UseError, joined
 from torchcaps.train.report import Reporter
 from torchcaps.train.run import Run
 from torchcaps.train.signals import listening
@@ -69,17 +71,18 @@ def train(
     own = None if own_data is None else Path(own_data)
     folder = RunFolder(Path(out) if out is not None else default_folder(recipe.name, seed))
     reporter = reporter or Reporter()
-    with listening() as stop, joined(device) as process:
+    with listening() as stop, joined(device) as process, _prepared(recipe, process, deterministic):
+        finished = None
         try:
             if process.leads:
                 folder.open(described(recipe, seed, own), resume=resume)
                 finished = folder.result()
                 if finished is not None:
                     reporter.say(f"{folder.path} is finished; --fresh trains it again")
-            if process.any(process.leads and finished is not None):
+            if process.any(finished is not None):
                 return _recorded(finished or {}, record, command)
             root = None if data_dir is None else Path(data_dir)
-            _prepare(process.device, seed, deterministic=deterministic)
+            torch.manual_seed(seed)
             sources = load_sources(recipe, root=root, own=own, device=process.device)
             run = Run(recipe, seed, folder, process, sources, reporter, stop)
             run.build(sync_batch_norm=sync_batch_norm)
@@ -104,13 +107,25 @@ def _recorded(row: dict[str, Any], record: str | Path | None, command: str) -> d
     return row
 
 
-def _prepare(device: torch.device, seed: int, *, deterministic: bool) -> None:
-    torch.manual_seed(seed)
-    if device.type == "cuda":
-        if deterministic:
-            # without it cuBLAS refuses to be deterministic
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.benchmark = not deterministic
-        torch.set_float32_matmul_precision("high")
-        torch.use_deterministic_algorithms(deterministic)
-        torch.cuda.reset_peak_memory_stats(device)
+@contextmanager
+def _prepared(recipe: Recipe, process: Process, deterministic: bool) -> Iterator[None]:
+    """Torch's own switches as the run wants them, and as they were afterwards."""
+    if process.device.type != "cuda":
+        yield
+        return
+    benchmark = torch.backends.cudnn.benchmark
+    precision = torch.get_float32_matmul_precision()
+    fixed = torch.are_deterministic_algorithms_enabled()
+    if deterministic:
+        # without it cuBLAS refuses to be deterministic
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.set_float32_matmul_precision("highest" if recipe.precision == "float32" else "high")
+    torch.use_deterministic_algorithms(deterministic)
+    torch.cuda.reset_peak_memory_stats(process.device)
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(fixed)
