@@ -133,6 +133,16 @@ def test_the_network_adapts_to_a_user_s_own_images() -> None:
     assert "100.00 % of 20 images" in scored.stdout
 
 
+def test_fewer_test_images_than_are_shown_do_not_cost_the_weights() -> None:
+    draw(Path("mine/train"), shape=(20, 20), count=20)
+    draw(Path("mine/test"), shape=(20, 20), count=2)
+    words = ["--data", "mine", "--set", "epochs=1", "--device", "cpu", "--out", "run"]
+    result = invoke("train", "demo/strokes-pairwise", *words)
+    assert result.exit_code == 0, result.output
+    assert Path("run/weights.safetensors").is_file()
+    assert any(Path("run/tensorboard").iterdir())
+
+
 def test_a_wrong_folder_is_answered_with_the_layout_expected_and_found() -> None:
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("no images here")

@@ -345,8 +345,8 @@ class Run:
             test = self._score(network, self.sources.test)
         row: dict[str, Any] = {}
         if self.process.leads:
-            self._show(network)
             save(network, self.folder.weights)
+            self._show(network)
             row = result_row(
                 self.recipe,
                 network,
@@ -383,11 +383,11 @@ class Run:
 
     def _show(self, network: Network) -> None:
         """A few images and their reconstructions for TensorBoard."""
-        if self.board.writer is None or self.sources.test is None:
+        test = self.sources.test
+        if self.board.writer is None or test is None:
             return
-        batch = Batches(
-            self.sources.test, 8, transforms=self.sources.test_transforms, shuffled=False
-        ).batch(torch.arange(8, device=self.process.device))
+        few = torch.arange(min(8, len(test)), device=self.process.device)
+        batch = Batches(test, 8, transforms=self.sources.test_transforms).batch(few)
         with torch.no_grad():
             output = network(batch.images)
         self.board.images(batch.images, output.reconstruction, self.progress.step)
