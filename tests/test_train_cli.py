@@ -92,6 +92,21 @@ def test_another_recipe_s_folder_is_refused() -> None:
     assert "here holds a run with recipe demo/strokes-dynamic and not demo/strokes-em" in said
 
 
+@pytest.mark.parametrize("out", [".", "here"])
+def test_fresh_sets_the_run_aside_and_leaves_other_files_alone(out: str) -> None:
+    Path("here").mkdir()
+    (Path(out) / "thesis.txt").write_text("mine")
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--out", out, "--fresh"]
+    for _ in range(2):
+        result = invoke(*words)
+        assert result.exit_code == 0, result.output
+    assert (Path(out) / "thesis.txt").read_text() == "mine"
+    folder = Path(out).absolute()
+    aside = list(folder.parent.glob(f"{folder.name}.before-*"))
+    assert len(aside) == 1
+    assert (aside[0] / "weights.safetensors").is_file()
+
+
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     Path("file").write_text("not a folder")
     said = one_sentence(invoke("train", "demo/strokes-em", *SMALL, "--out", "file/run"), 1)
