@@ -13,6 +13,9 @@ from typer.testing import CliRunner, Result
 
 from torchcaps import load
 from torchcaps.cli import app
+from torchcaps.data import Batches
+from torchcaps.recipes import get
+from torchcaps.train.sources import load_sources
 
 SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
 SMALL += ["--no-tensorboard"]
@@ -156,6 +159,37 @@ def test_fewer_test_images_than_are_shown_do_not_cost_the_weights() -> None:
     assert result.exit_code == 0, result.output
     assert Path("run/weights.safetensors").is_file()
     assert any(Path("run/tensorboard").iterdir())
+
+
+def test_a_user_s_own_validation_images_choose_the_epoch() -> None:
+    for part, count in (("train", 20), ("validation", 4), ("test", 6)):
+        draw(Path("mine", part), shape=(20, 20), count=count)
+    sources = load_sources(
+        get("demo/strokes-pairwise"), root=None, own=Path("mine"), device=torch.device("cpu")
+    )
+    assert sources.validation is not None
+    assert sources.test is not None
+    assert [len(sources.train), len(sources.validation), len(sources.test)] == [40, 8, 12]
+
+
+def test_the_first_of_a_user_s_images_are_of_every_class() -> None:
+    draw(Path("mine"), shape=(20, 20), count=20)
+    recipe = get("demo/strokes-pairwise").override(limit=4)
+    sources = load_sources(recipe, root=None, own=Path("mine"), device=torch.device("cpu"))
+    batch = next(iter(Batches(sources.train, 4, shuffled=False)))
+    assert batch.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_too_few_images_to_hold_any_out_are_told_what_to_do() -> None:
+    draw(Path("mine"), shape=(20, 20), count=1)
+    said = one_sentence(invoke("train", "demo/strokes-em", "--data", "mine", *SMALL), 1)
+    assert "--set hold_out=false" in said
+
+
+def test_a_recipe_of_two_objects_refuses_a_folder_of_one() -> None:
+    draw(Path("mine"), shape=(20, 20), count=20)
+    words = ["train", "sabour2017/multimnist-baseline", "--data", "mine", *SMALL]
+    assert "two objects" in one_sentence(invoke(*words), 2)
 
 
 def test_a_wrong_folder_is_answered_with_the_layout_expected_and_found() -> None:
