@@ -147,8 +147,9 @@ def test_the_network_adapts_to_a_user_s_own_images() -> None:
     row = json.loads(Path("run/result.json").read_text())
     assert row["test"] == 100
     assert "data=mine" in row["modified"]
-    scored = invoke("evaluate", "run", "--data", "mine", "--device", "cpu")
-    assert "100.00 % of 20 images" in scored.stdout
+    for words in ([], ["--data", "mine"]):
+        scored = invoke("evaluate", "run", *words, "--device", "cpu")
+        assert "100.00 % of 20 images" in scored.stdout
 
 
 def test_fewer_test_images_than_are_shown_do_not_cost_the_weights() -> None:
@@ -199,6 +200,22 @@ def test_a_wrong_folder_is_answered_with_the_layout_expected_and_found() -> None
     assert "Expected: FOLDER/CLASS/IMAGE.png" in said
     assert "Found: notes.txt" in said
     assert "Expected" in one_sentence(invoke("train", "demo/strokes-em", "--data", "no"), 1)
+
+
+def test_a_run_that_held_nothing_out_has_no_validation_score() -> None:
+    invoke("train", "demo/strokes-pairwise", *SMALL, "--set", "hold_out=false", "--out", "run")
+    said = one_sentence(invoke("evaluate", "run", "--split", "validation"), 2)
+    assert "no validation images" in said
+
+
+def test_runs_on_different_images_are_not_scored_on_the_first_one_s() -> None:
+    draw(Path("mine"), shape=(28, 28), count=20)
+    invoke("train", "demo/strokes-pairwise", *SMALL, "--out", "strokes")
+    invoke("train", "demo/strokes-pairwise", *SMALL, "--data", "mine", "--out", "own")
+    said = one_sentence(invoke("evaluate", "strokes", "own", "--device", "cpu"), 2)
+    assert "strokes and own were trained on images of different kinds" in said
+    said = one_sentence(invoke("evaluate", "strokes", "--recipe", "demo/stroks-em"), 2)
+    assert "did you mean" in said
 
 
 def test_wrong_files_to_evaluate_are_named() -> None:
