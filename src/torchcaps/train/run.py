@@ -256,7 +256,6 @@ class Run:
 
     def _end_of_epoch(self, epoch: int) -> None:
         self._check()
-        device = self.process.device
         totals = self.process.sum(self.step.meters).tolist()
         held_out = None
         if self.sources.validation is not None:
@@ -276,7 +275,7 @@ class Run:
             "lr": self.recipe.lr * self._factor(clock),
             "seconds": round(self.progress.seconds, 3),
             "images_per_s": round(self.rate.per_second, 1),
-            "peak_mib": peak_mib(device),
+            "peak_mib": peak_mib(self.process.device),
         }
         if self.process.leads:
             self.folder.log(row)
@@ -288,7 +287,8 @@ class Run:
             self._interrupt()
 
     def _evaluated(self) -> Network:
-        """The network whose scores count: the averaged weights with today's statistics."""
+        """The network whose scores count: averaged weights, the leader's statistics of today."""
+        self.process.align(self.network.buffers())
         if self.averaged is None:
             return self.network.eval()
         for ours, theirs in zip(self.averaged.buffers(), self.network.buffers(), strict=True):
