@@ -75,3 +75,10 @@ def test_two_processes_equal_one(recipe: str, tmp_path: Path) -> None:
     assert len(losses[0]) == 2
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert scores[1] == pytest.approx(scores[0], abs=1.0)
+
+
+def test_a_decoder_that_is_not_trained_stops_no_process(tmp_path: Path) -> None:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    idle = ["--set", "reconstruction_weight=0"]
+    run([*torchrun, *command("demo/strokes-dynamic", tmp_path / "run", *idle)])
+    assert (tmp_path / "run/weights.safetensors").is_file()

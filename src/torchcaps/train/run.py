@@ -128,7 +128,8 @@ class Run:
         # the same weights, other dropout
         torch.manual_seed(self.seed * 1_000_003 + self.process.rank)
         ids = [self.process.device.index] if on_gpu else None
-        return DistributedDataParallel(network, device_ids=ids)
+        idle = bool(getattr(network, "decoder", None)) and not self.recipe.reconstruction_weight
+        return DistributedDataParallel(network, device_ids=ids, find_unused_parameters=idle)
 
     def resume(self, *, tensorboard: bool, save_every: float, keep: int) -> None:
         """Go on from the newest good checkpoint, if there is one."""
@@ -243,8 +244,7 @@ class Run:
         """What to tell about a step that was not finite."""
         bad = int(self.step.bad_step)
         epoch, place = divmod(bad, self.steps_per_epoch)
-        batch = next(iter(self.batches.epoch(epoch, skip=place)))
-        cause = culprit(self.recipe, self.network, batch)
+        cause = culprit(self.recipe, self.network, next(self.batches.epoch(epoch, skip=place)))
         if self.saver is not None:
             self.saver.wait()
         good = checkpoints(self.folder.checkpoints)
