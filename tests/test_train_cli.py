@@ -116,6 +116,13 @@ def test_a_folder_that_cannot_be_written_is_named() -> None:
     assert said.startswith("file/run cannot be written")
 
 
+def test_a_record_that_is_none_is_named_before_the_training() -> None:
+    Path("notes.csv").write_text("day,weather\n")
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--out", "run", "--results", "notes.csv"]
+    assert "notes.csv is not a table of results" in one_sentence(invoke(*words), 1)
+    assert not Path("run").exists()
+
+
 def test_no_data_and_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> NoReturn:
         raise OSError("no network")
@@ -160,6 +167,15 @@ def test_fewer_test_images_than_are_shown_do_not_cost_the_weights() -> None:
     assert result.exit_code == 0, result.output
     assert Path("run/weights.safetensors").is_file()
     assert any(Path("run/tensorboard").iterdir())
+
+
+def test_a_paper_s_number_is_not_printed_beside_a_user_s_own_images() -> None:
+    draw(Path("mine"), shape=(28, 28), count=20)
+    words = ["--data", "mine", *SMALL, "--set", "batch_size=8", "--out", "run"]
+    result = invoke("train", "choi2019/mnist", *words)
+    assert result.exit_code == 0, result.output
+    assert get("choi2019/mnist").published.value == 99.46
+    assert json.loads(Path("run/result.json").read_text())["paper"] is None
 
 
 def test_a_user_s_own_validation_images_choose_the_epoch() -> None:
