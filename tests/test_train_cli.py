@@ -13,6 +13,9 @@ from typer.testing import CliRunner, Result
 
 from torchcaps import load
 from torchcaps.cli import app
+from torchcaps.data import Batches
+from torchcaps.recipes import get
+from torchcaps.train.sources import load_sources
 
 SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
 SMALL += ["--no-tensorboard"]
@@ -92,10 +95,32 @@ def test_another_recipe_s_folder_is_refused() -> None:
     assert "here holds a run with recipe demo/strokes-dynamic and not demo/strokes-em" in said
 
 
+@pytest.mark.parametrize("out", [".", "here"])
+def test_fresh_sets_the_run_aside_and_leaves_other_files_alone(out: str) -> None:
+    Path("here").mkdir()
+    (Path(out) / "thesis.txt").write_text("mine")
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--out", out, "--fresh"]
+    for _ in range(2):
+        result = invoke(*words)
+        assert result.exit_code == 0, result.output
+    assert (Path(out) / "thesis.txt").read_text() == "mine"
+    folder = Path(out).absolute()
+    aside = list(folder.parent.glob(f"{folder.name}.before-*"))
+    assert len(aside) == 1
+    assert (aside[0] / "weights.safetensors").is_file()
+
+
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     Path("file").write_text("not a folder")
     said = one_sentence(invoke("train", "demo/strokes-em", *SMALL, "--out", "file/run"), 1)
     assert said.startswith("file/run cannot be written")
+
+
+def test_a_record_that_is_none_is_named_before_the_training() -> None:
+    Path("notes.csv").write_text("day,weather\n")
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--out", "run", "--results", "notes.csv"]
+    assert "notes.csv is not a table of results" in one_sentence(invoke(*words), 1)
+    assert not Path("run").exists()
 
 
 def test_no_data_and_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,8 +154,59 @@ def test_the_network_adapts_to_a_user_s_own_images() -> None:
     row = json.loads(Path("run/result.json").read_text())
     assert row["test"] == 100
     assert "data=mine" in row["modified"]
-    scored = invoke("evaluate", "run", "--data", "mine", "--device", "cpu")
-    assert "100.00 % of 20 images" in scored.stdout
+    for words in ([], ["--data", "mine"]):
+        scored = invoke("evaluate", "run", *words, "--device", "cpu")
+        assert "100.00 % of 20 images" in scored.stdout
+
+
+def test_fewer_test_images_than_are_shown_do_not_cost_the_weights() -> None:
+    draw(Path("mine/train"), shape=(20, 20), count=20)
+    draw(Path("mine/test"), shape=(20, 20), count=2)
+    words = ["--data", "mine", "--set", "epochs=1", "--device", "cpu", "--out", "run"]
+    result = invoke("train", "demo/strokes-pairwise", *words)
+    assert result.exit_code == 0, result.output
+    assert Path("run/weights.safetensors").is_file()
+    assert any(Path("run/tensorboard").iterdir())
+
+
+def test_a_paper_s_number_is_not_printed_beside_a_user_s_own_images() -> None:
+    draw(Path("mine"), shape=(28, 28), count=20)
+    words = ["--data", "mine", *SMALL, "--set", "batch_size=8", "--out", "run"]
+    result = invoke("train", "choi2019/mnist", *words)
+    assert result.exit_code == 0, result.output
+    assert get("choi2019/mnist").published.value == 99.46
+    assert json.loads(Path("run/result.json").read_text())["paper"] is None
+
+
+def test_a_user_s_own_validation_images_choose_the_epoch() -> None:
+    for part, count in (("train", 20), ("validation", 4), ("test", 6)):
+        draw(Path("mine", part), shape=(20, 20), count=count)
+    sources = load_sources(
+        get("demo/strokes-pairwise"), root=None, own=Path("mine"), device=torch.device("cpu")
+    )
+    assert sources.validation is not None
+    assert sources.test is not None
+    assert [len(sources.train), len(sources.validation), len(sources.test)] == [40, 8, 12]
+
+
+def test_the_first_of_a_user_s_images_are_of_every_class() -> None:
+    draw(Path("mine"), shape=(20, 20), count=20)
+    recipe = get("demo/strokes-pairwise").override(limit=4)
+    sources = load_sources(recipe, root=None, own=Path("mine"), device=torch.device("cpu"))
+    batch = next(iter(Batches(sources.train, 4, shuffled=False)))
+    assert batch.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_too_few_images_to_hold_any_out_are_told_what_to_do() -> None:
+    draw(Path("mine"), shape=(20, 20), count=1)
+    said = one_sentence(invoke("train", "demo/strokes-em", "--data", "mine", *SMALL), 1)
+    assert "--set hold_out=false" in said
+
+
+def test_a_recipe_of_two_objects_refuses_a_folder_of_one() -> None:
+    draw(Path("mine"), shape=(20, 20), count=20)
+    words = ["train", "sabour2017/multimnist-baseline", "--data", "mine", *SMALL]
+    assert "two objects" in one_sentence(invoke(*words), 2)
 
 
 def test_a_wrong_folder_is_answered_with_the_layout_expected_and_found() -> None:
@@ -140,6 +216,22 @@ def test_a_wrong_folder_is_answered_with_the_layout_expected_and_found() -> None
     assert "Expected: FOLDER/CLASS/IMAGE.png" in said
     assert "Found: notes.txt" in said
     assert "Expected" in one_sentence(invoke("train", "demo/strokes-em", "--data", "no"), 1)
+
+
+def test_a_run_that_held_nothing_out_has_no_validation_score() -> None:
+    invoke("train", "demo/strokes-pairwise", *SMALL, "--set", "hold_out=false", "--out", "run")
+    said = one_sentence(invoke("evaluate", "run", "--split", "validation"), 2)
+    assert "no validation images" in said
+
+
+def test_runs_on_different_images_are_not_scored_on_the_first_one_s() -> None:
+    draw(Path("mine"), shape=(28, 28), count=20)
+    invoke("train", "demo/strokes-pairwise", *SMALL, "--out", "strokes")
+    invoke("train", "demo/strokes-pairwise", *SMALL, "--data", "mine", "--out", "own")
+    said = one_sentence(invoke("evaluate", "strokes", "own", "--device", "cpu"), 2)
+    assert "strokes and own were trained on images of different kinds" in said
+    said = one_sentence(invoke("evaluate", "strokes", "--recipe", "demo/stroks-em"), 2)
+    assert "did you mean" in said
 
 
 def test_wrong_files_to_evaluate_are_named() -> None:

@@ -29,6 +29,36 @@ def run(words: list[str]) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+STATISTICS = """
+import sys
+from pathlib import Path
+from torchcaps.recipes import get
+from torchcaps.train import train
+from torchcaps.train.run import Run
+
+def look(self, network, source):
+    found = [float(buffer.double().sum()) for buffer in network.buffers()]
+    Path(sys.argv[1], f"rank{self.process.rank}").write_text(repr(found))
+    return 0.0
+
+Run._score = look
+recipe = get("demo/strokes-attention").variant("normed", network="choi2019/mnist", limit=16)
+recipe = recipe.override(batch_size=8, average=float(sys.argv[2]))
+train(recipe, out=Path(sys.argv[1], "run"), device="cpu", tensorboard=False)
+"""
+
+
+@pytest.mark.parametrize("average", ["0", "0.9"])
+def test_every_process_scores_the_network_that_is_saved(average: str, tmp_path: Path) -> None:
+    script = tmp_path / "look.py"
+    script.write_text(STATISTICS)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run([*torchrun, str(script), str(tmp_path), average])
+    seen = [(tmp_path / f"rank{rank}").read_text() for rank in range(2)]
+    assert len(json.loads(seen[0])) >= 6
+    assert seen[0] == seen[1]
+
+
 @pytest.mark.parametrize("recipe", ["demo/strokes-dynamic", "demo/strokes-discriminative"])
 def test_two_processes_equal_one(recipe: str, tmp_path: Path) -> None:
     run(command(recipe, tmp_path / "one"))
@@ -46,3 +76,10 @@ def test_two_processes_equal_one(recipe: str, tmp_path: Path) -> None:
     assert len(losses[0]) == 2
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert scores[1] == pytest.approx(scores[0], abs=1.0)
+
+
+def test_a_decoder_that_is_not_trained_stops_no_process(tmp_path: Path) -> None:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    idle = ["--set", "reconstruction_weight=0"]
+    run([*torchrun, *command("demo/strokes-dynamic", tmp_path / "run", *idle)])
+    assert (tmp_path / "run/weights.safetensors").is_file()

@@ -117,6 +117,6 @@ def _sets() -> dict[str, Recipe]:
         train_transforms=(),
         measure="top2",
         schedule=partial(exponential, rate=0.96, every=20_000, floor=FLOOR),
-        epochs=427,
+        epochs=475,
     )
     return {"mnist": mnist, "fashion-mnist": fashion, "cifar10": cifar10, "multimnist": multimnist}

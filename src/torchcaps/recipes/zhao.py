@@ -120,7 +120,7 @@ def _table_3() -> list[Recipe]:
         reconstruction_weight=0.0005,
         optimiser=KERAS_ADAM,
         lr=1e-4,
-        epochs=85,
+        epochs=95,
         batch_size=128,
     )
     rows = [
@@ -170,7 +170,7 @@ def _multimnist() -> Recipe:
         reconstruction_weight=0.0005,
         optimiser=KERAS_ADAM,
         lr=1e-4,
-        epochs=85,
+        epochs=95,
         batch_size=128,
     )
 

@@ -102,7 +102,7 @@ def result_row(
         "seed": seed,
         "test": test,
         "validation": validation,
-        "paper": recipe.published.value,
+        "paper": recipe.published.value if own is None else None,
         "parameters": network.n_parameters,
         "epochs": recipe.epochs,
         "seconds": seconds,

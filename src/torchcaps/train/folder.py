@@ -23,6 +23,16 @@ from torchcaps.train.process import UseError
 
 __all__ = ["RunFolder", "default_folder"]
 
+FILES = (
+    "run.json",
+    "metrics.jsonl",
+    "checkpoints",
+    "weights.safetensors",
+    "result.json",
+    "tensorboard",
+)
+"""What a run writes into its folder; whatever else lies there is not its own."""
+
 
 def default_folder(recipe: str, seed: int) -> Path:
     """Where a run goes that is not told where."""
@@ -104,12 +114,13 @@ class RunFolder:
             self.lock.release()
 
     def _set_aside(self) -> None:
-        """Keep an earlier run beside this one; nothing is deleted."""
-        entries = [entry for entry in self.path.iterdir() if entry.name != ".lock"]
+        """Keep an earlier run beside this one; nothing is deleted, nothing else is moved."""
+        entries = [entry for entry in self.path.iterdir() if entry.name in FILES]
         if not entries:
             return
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        aside = self.path.with_name(f"{self.path.name}.before-{stamp}")
+        path = self.path.absolute()
+        aside = path.with_name(f"{path.name}.before-{stamp}")
         aside.mkdir()
         for entry in entries:
             entry.rename(aside / entry.name)

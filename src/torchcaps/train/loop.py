@@ -68,6 +68,8 @@ def train(
     """
     if keep < 2:
         raise UseError(f"keep must be at least 2, not {keep}: one may be damaged")
+    if record is not None and Path(record).exists():
+        read_rows(record)  # what cannot be added to is said before the training, not after it
     own = None if own_data is None else Path(own_data)
     folder = RunFolder(Path(out) if out is not None else default_folder(recipe.name, seed))
     reporter = reporter or Reporter()

@@ -1,7 +1,7 @@
 """One process of a run: its device, its rank, and what processes say to one another."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,6 +39,12 @@ class Process:
         if self.world > 1:
             dist.all_reduce(total)
         return total
+
+    def align(self, tensors: Iterable[Tensor]) -> None:
+        """Give every process the leader's values, in place."""
+        if self.world > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
     def any(self, here: bool) -> bool:
         """Whether it is so in any process."""

@@ -128,7 +128,8 @@ class Run:
         # the same weights, other dropout
         torch.manual_seed(self.seed * 1_000_003 + self.process.rank)
         ids = [self.process.device.index] if on_gpu else None
-        return DistributedDataParallel(network, device_ids=ids)
+        idle = bool(getattr(network, "decoder", None)) and not self.recipe.reconstruction_weight
+        return DistributedDataParallel(network, device_ids=ids, find_unused_parameters=idle)
 
     def resume(self, *, tensorboard: bool, save_every: float, keep: int) -> None:
         """Go on from the newest good checkpoint, if there is one."""
@@ -243,8 +244,7 @@ class Run:
         """What to tell about a step that was not finite."""
         bad = int(self.step.bad_step)
         epoch, place = divmod(bad, self.steps_per_epoch)
-        batch = next(iter(self.batches.epoch(epoch, skip=place)))
-        cause = culprit(self.recipe, self.network, batch)
+        cause = culprit(self.recipe, self.network, next(self.batches.epoch(epoch, skip=place)))
         if self.saver is not None:
             self.saver.wait()
         good = checkpoints(self.folder.checkpoints)
@@ -256,7 +256,6 @@ class Run:
 
     def _end_of_epoch(self, epoch: int) -> None:
         self._check()
-        device = self.process.device
         totals = self.process.sum(self.step.meters).tolist()
         held_out = None
         if self.sources.validation is not None:
@@ -276,7 +275,7 @@ class Run:
             "lr": self.recipe.lr * self._factor(clock),
             "seconds": round(self.progress.seconds, 3),
             "images_per_s": round(self.rate.per_second, 1),
-            "peak_mib": peak_mib(device),
+            "peak_mib": peak_mib(self.process.device),
         }
         if self.process.leads:
             self.folder.log(row)
@@ -288,7 +287,8 @@ class Run:
             self._interrupt()
 
     def _evaluated(self) -> Network:
-        """The network whose scores count: the averaged weights with today's statistics."""
+        """The network whose scores count: averaged weights, the leader's statistics of today."""
+        self.process.align(self.network.buffers())
         if self.averaged is None:
             return self.network.eval()
         for ours, theirs in zip(self.averaged.buffers(), self.network.buffers(), strict=True):
@@ -345,8 +345,8 @@ class Run:
             test = self._score(network, self.sources.test)
         row: dict[str, Any] = {}
         if self.process.leads:
-            self._show(network)
             save(network, self.folder.weights)
+            self._show(network)
             row = result_row(
                 self.recipe,
                 network,
@@ -383,11 +383,11 @@ class Run:
 
     def _show(self, network: Network) -> None:
         """A few images and their reconstructions for TensorBoard."""
-        if self.board.writer is None or self.sources.test is None:
+        test = self.sources.test
+        if self.board.writer is None or test is None:
             return
-        batch = Batches(
-            self.sources.test, 8, transforms=self.sources.test_transforms, shuffled=False
-        ).batch(torch.arange(8, device=self.process.device))
+        few = torch.arange(min(8, len(test)), device=self.process.device)
+        batch = Batches(test, 8, transforms=self.sources.test_transforms).batch(few)
         with torch.no_grad():
             output = network(batch.images)
         self.board.images(batch.images, output.reconstruction, self.progress.step)

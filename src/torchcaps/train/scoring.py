@@ -29,13 +29,42 @@ def find_weights(path: Path) -> Path:
 
 
 def find_recipe(path: Path, network: Network) -> Recipe:
-    """The recipe of a run folder, or the first that trains this network."""
-    if path.is_dir() and (described := RunFolder(path).description()) is not None:
-        return get(str(described.get("recipe")))
+    """The recipe of a run folder, or the first that trains this network.
+
+    A run that held no images out has none to be scored on but those it was trained on.
+    """
+    if described := _described(path):
+        found = get(str(described.get("recipe")))
+        kept = (described.get("settings") or {}).get("hold_out", found.hold_out)
+        return found.override(hold_out=kept)
     for recipe in RECIPES.values():
         if recipe.network == network.name:
             return recipe
     raise UseError(f"no recipe trains {network.name}: say which data to use with --recipe")
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What was asked of the run of a folder; nothing of a file."""
+    return (RunFolder(path).description() if path.is_dir() else None) or {}
+
+
+def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe, Path | None]:
+    """The recipe and the user's own images of runs, which must have seen images alike."""
+    first = find_recipe(paths[0], networks[0])
+    own = _described(paths[0]).get("data")
+    for path, network in zip(paths[1:], networks[1:], strict=True):
+        other = find_recipe(path, network)
+        same = all(
+            getattr(other, key) == getattr(first, key)
+            for key in ("dataset", "test_dataset", "test_transforms", "measure")
+        )
+        # a weight file does not say what it was trained on
+        if not same or (_described(path) and _described(path).get("data") != own):
+            raise UseError(
+                f"{paths[0]} and {path} were trained on images of different kinds: score them one "
+                "by one, or say with --recipe whose images to use"
+            )
+    return first, None if own is None else Path(own)
 
 
 def evaluate_files(
@@ -53,7 +82,7 @@ def evaluate_files(
         paths: run folders or weight files.
         recipe: whose data and transforms to use; None for the run's own.
         data_dir: the data folder.
-        own_data: a folder with one folder of images per class, instead.
+        own_data: a folder with one folder of images per class, instead; None for the run's own.
         split: "test" or "validation".
         device: "auto", "cpu", "cuda" or "cuda:N".
     """
@@ -61,7 +90,14 @@ def evaluate_files(
         raise UseError(f"split must be test or validation, not {split!r}")
     process = Process(choose_device(device))
     networks = [load(find_weights(path), device=process.device) for path in paths]
-    chosen = get(recipe) if recipe is not None else find_recipe(paths[0], networks[0])
+    if recipe is not None:
+        try:
+            chosen = get(recipe)
+        except ValueError as error:
+            raise UseError(str(error)) from None
+    else:
+        chosen, mine = _chosen(paths, networks)
+        own_data = own_data or mine
     sources = load_sources(chosen, root=data_dir, own=own_data, device=process.device)
     source = sources.test if split == "test" else sources.validation
     if source is None:

@@ -22,6 +22,7 @@ from torchcaps.data import (
 from torchcaps.data.generated import Generated
 from torchcaps.models.network import ImageShape
 from torchcaps.recipes import Recipe
+from torchcaps.train.process import UseError
 
 __all__ = ["First", "Sources", "load_sources"]
 
@@ -127,20 +128,46 @@ def _named(recipe: Recipe, name: str, split: str, root: Path | None) -> ImageSet
 
 def _own(recipe: Recipe, folder: Path) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
     """Training, validation and test images of a user's folder."""
+    if recipe.measure == "top2":
+        raise UseError(
+            f"{recipe.name} looks for two objects in an image and a folder names one: "
+            "choose a recipe of another data set"
+        )
+    folder = folder.expanduser()
+    parts = [name for name in ("validation", "test") if (folder / name).is_dir()]
+    if not (folder / "train").is_dir():
+        parts = []
     try:
-        train = load_folder(folder, "fit" if recipe.hold_out else "train")
+        apart = not recipe.hold_out or "validation" in parts
+        train = load_folder(folder, "train" if apart else "fit")
+        test = load_folder(folder, "test") if "test" in parts else None
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"{error}. {_layout(folder)}") from None
-    validation = load_folder(folder, "validation") if recipe.hold_out else None
-    has_test = (folder.expanduser() / "test").is_dir()
-    return train, validation, load_folder(folder, "test") if has_test else None
+    validation = None
+    if recipe.hold_out:
+        try:
+            validation = _mixed(load_folder(folder, "validation"))
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"{error}: every tenth image of a class is held out; give 10 images or more of a "
+                "class, or hold none out with --set hold_out=false"
+            ) from None
+    return _mixed(train), validation, None if test is None else _mixed(test)
+
+
+def _mixed(images: ImageSet) -> ImageSet:
+    """The first image of every class, the second, and so on: the first few are of all classes."""
+    rank = torch.empty_like(images.labels)
+    for label in images.labels.unique():
+        here = images.labels == label
+        rank[here] = torch.arange(int(here.sum()))
+    return images.take(rank.argsort(stable=True))
 
 
 def _layout(folder: Path) -> str:
-    folder = folder.expanduser()
     expected = (
         "Expected: FOLDER/CLASS/IMAGE.png, or FOLDER/train/CLASS/IMAGE.png and "
-        "FOLDER/test/CLASS/IMAGE.png"
+        "FOLDER/test/CLASS/IMAGE.png, perhaps with FOLDER/validation/CLASS/IMAGE.png"
     )
     if not folder.is_dir():
         return expected
