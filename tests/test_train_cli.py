@@ -77,6 +77,8 @@ def test_several_seeds_give_mean_and_spread() -> None:
         (["sabour2017/mnist", "--set", "precision=half"], "precision must be one of"),
         (["sabour2017/mnist", "--device", "tpu"], "there is no device 'tpu'"),
         (["demo/strokes-em", "--resume"], "no checkpoint to resume"),
+        (["sabour2017/mnist", "--set", "label_smoothing=0.1"], "label_smoothing is for cross-"),
+        (["sabour2017/mnist-baseline", "--set", "iterations=3"], "does not iterate"),
     ],
 )
 def test_wrong_use_is_answered_with_2(arguments: list[str], expected: str) -> None:

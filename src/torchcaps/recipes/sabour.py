@@ -91,7 +91,7 @@ def _multimnist(mnist: Recipe) -> list[Recipe]:
         network="sabour2017/multimnist",
         dataset="multimnist",
         published=Published("Table 1", 94.8, what=ONE + "; section 6.2 says 95.0"),
-        notes="Pairs drawn anew every epoch, as many as the paper's 60 million in all; how often "
+        notes="Pairs drawn anew every epoch, 54 million in all where the paper has 60; how often "
         "it shows them is unsaid. Decay ten times slower than on MNIST (section 6.2). One epoch of "
         "warm-up, which the paper does not mention: without it all lengths ran to 1 and stayed.",
         train_transforms=(),

@@ -121,6 +121,8 @@ def text(rows: Iterable[Row]) -> str:
 def write_readme(readme: str | Path, rows: Iterable[Row]) -> bool:
     """Put the tables between the marks of a README; whether anything changed."""
     readme = Path(readme)
+    if not readme.is_file():
+        raise ValueError(f"there is no {readme} here to write the tables into")
     old = readme.read_text()
     before, opened, rest = old.partition(OPEN + "\n")
     _, closed, after = rest.partition(CLOSE)

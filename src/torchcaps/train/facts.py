@@ -20,7 +20,7 @@ __all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row"
 
 
 def commit() -> tuple[str, bool]:
-    """The commit of this source tree, and whether files differ from it.
+    """The commit of this source tree, and whether files differ from it or it is unknown.
 
     A file ``COMMIT`` at the root of the tree names it where a copy travels without its history.
     """
@@ -33,7 +33,7 @@ def commit() -> tuple[str, bool]:
         name = _git(root, "rev-parse", "--short=12", "HEAD")
         return name, bool(_git(root, "status", "--porcelain", "--", "src"))
     except (OSError, subprocess.SubprocessError):
-        return "unknown", False
+        return "unknown", True
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -102,7 +102,8 @@ def result_row(
         "seed": seed,
         "test": test,
         "validation": validation,
-        "paper": recipe.published.value if own is None else None,
+        # a number on other images, or of several networks together, is not this one's
+        "paper": recipe.published.value if own is None and recipe.ensemble == 1 else None,
         "parameters": network.n_parameters,
         "epochs": recipe.epochs,
         "seconds": seconds,

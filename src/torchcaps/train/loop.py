@@ -10,6 +10,7 @@ import torch
 
 from torchcaps.recipes import Recipe
 from torchcaps.results import Row, append_row, read_rows
+from torchcaps.train.building import check_recipe
 from torchcaps.train.folder import RunFolder, default_folder, described
 from torchcaps.train.process import Process, UseError, joined
 from torchcaps.train.report import Reporter
@@ -70,6 +71,7 @@ def train(
         raise UseError(f"keep must be at least 2, not {keep}: one may be damaged")
     if record is not None and Path(record).exists():
         read_rows(record)  # what cannot be added to is said before the training, not after it
+    check_recipe(recipe)
     own = None if own_data is None else Path(own_data)
     folder = RunFolder(Path(out) if out is not None else default_folder(recipe.name, seed))
     reporter = reporter or Reporter()

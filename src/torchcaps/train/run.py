@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from torchcaps.data import Batches
-from torchcaps.models import Network, build, save
+from torchcaps.models import Network, save
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
 from torchcaps.train.board import Board
+from torchcaps.train.building import make_network, spread
 from torchcaps.train.checkpoint import (
     CheckpointError,
     checkpoints,
@@ -89,23 +89,13 @@ class Run:
     def build(self, *, sync_batch_norm: bool) -> None:
         """The network, its optimisers and the step that trains it."""
         recipe, device = self.recipe, self.process.device
-        entry = {"image_shape": self.sources.image_shape, "n_classes": self.sources.n_classes}
-        network = build(recipe.network, iterations=recipe.iterations)
-        changes: dict[str, Any] = {
-            key: value for key, value in entry.items() if getattr(network, key) != value
-        }
-        if changes:
-            torch.manual_seed(self.seed)
-            network = build(recipe.network, iterations=recipe.iterations, **changes)
-        self.network = network.to(device)
-        if device.type == "cuda" and recipe.channels_last:
-            for module in network.modules():
-                if isinstance(module, nn.Conv2d):
-                    weight = module.weight
-                    weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+        network = make_network(recipe, self.seed, self.sources, device)
+        self.network = network
         forward: Callable[..., Any] = network
         if self.process.world > 1:
-            forward = self._spread(network, sync_batch_norm=sync_batch_norm)
+            forward = spread(
+                network, recipe, self.seed, self.process, sync_batch_norm=sync_batch_norm
+            )
         if recipe.compile:
             forward = compiled(forward)
         optimiser, ascent = make_optimisers(recipe, network, device)
@@ -117,19 +107,6 @@ class Run:
         if recipe.average:
             self.averaged = copy.deepcopy(network).requires_grad_(False).eval()
             self.average = dict(self.averaged.named_parameters())
-
-    def _spread(self, network: Network, *, sync_batch_norm: bool) -> nn.Module:
-        """The network in every process, its gradients averaged over them."""
-        on_gpu = self.process.device.type == "cuda"
-        if sync_batch_norm:
-            if not on_gpu:
-                raise UseError("sync_batch_norm works on GPUs only")
-            nn.SyncBatchNorm.convert_sync_batchnorm(network)
-        # the same weights, other dropout
-        torch.manual_seed(self.seed * 1_000_003 + self.process.rank)
-        ids = [self.process.device.index] if on_gpu else None
-        idle = bool(getattr(network, "decoder", None)) and not self.recipe.reconstruction_weight
-        return DistributedDataParallel(network, device_ids=ids, find_unused_parameters=idle)
 
     def resume(self, *, tensorboard: bool, save_every: float, keep: int) -> None:
         """Go on from the newest good checkpoint, if there is one."""
@@ -169,7 +146,10 @@ class Run:
             self.rate.go()
             for batch in self.batches.epoch(epoch, skip=done):
                 clock = Clock(self.progress.step, self.steps, self.steps_per_epoch)
-                set_lr(self.step.optimiser, self.recipe.lr * self._factor(clock))
+                factor = self._factor(clock)
+                set_lr(self.step.optimiser, self.recipe.lr * factor)
+                if self.step.ascent is not None:
+                    set_lr(self.step.ascent, self.recipe.coefficient_lr * factor)
                 try:
                     self.take(batch)
                 except NonFiniteError:

@@ -1,0 +1,60 @@
+"""The network of a run: built for its images, on its device, in every process."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from torchcaps.models import Network, build
+from torchcaps.recipes import Recipe
+from torchcaps.train.process import Process, UseError
+from torchcaps.train.sources import Sources
+
+__all__ = ["check_recipe", "make_network", "spread"]
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse settings that do not fit the network or the loss, before anything is loaded."""
+    try:
+        with torch.device("meta"):
+            network = build(recipe.network, iterations=recipe.iterations)
+        if recipe.label_smoothing:
+            scores, targets = torch.zeros(1, network.n_classes), torch.zeros(1, dtype=torch.long)
+            recipe.loss(scores, targets, step=torch.zeros(()), smoothing=recipe.label_smoothing)
+    except ValueError as error:
+        raise UseError(str(error)) from None
+
+
+def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.device) -> Network:
+    """The recipe's network, adapted to images of another shape or other classes."""
+    wanted = {"image_shape": sources.image_shape, "n_classes": sources.n_classes}
+    with torch.device("meta"):
+        usual = build(recipe.network)
+    changes: dict[str, Any] = {
+        key: value for key, value in wanted.items() if getattr(usual, key) != value
+    }
+    torch.manual_seed(seed)
+    network = build(recipe.network, iterations=recipe.iterations, **changes).to(device)
+    if device.type == "cuda" and recipe.channels_last:
+        for module in network.modules():
+            if isinstance(module, nn.Conv2d):
+                weight = module.weight
+                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+    return network
+
+
+def spread(
+    network: Network, recipe: Recipe, seed: int, process: Process, *, sync_batch_norm: bool
+) -> nn.Module:
+    """The network in every process, its gradients averaged over them."""
+    on_gpu = process.device.type == "cuda"
+    if sync_batch_norm:
+        if not on_gpu:
+            raise UseError("sync_batch_norm works on GPUs only")
+        nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    # the same weights, other dropout
+    torch.manual_seed(seed * 1_000_003 + process.rank)
+    ids = [process.device.index] if on_gpu else None
+    idle = bool(getattr(network, "decoder", None)) and not recipe.reconstruction_weight
+    return DistributedDataParallel(network, device_ids=ids, find_unused_parameters=idle)
