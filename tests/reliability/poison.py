@@ -208,7 +208,7 @@ class Spoils:
             attach(network)
             return network
 
-        return patch("torchcaps.train.run.build", watched)
+        return patch("torchcaps.train.building.build", watched)
 
     def _count(self, network: torch.nn.Module, arguments: object) -> None:
         self.steps += network.training
