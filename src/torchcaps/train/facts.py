@@ -18,6 +18,9 @@ from torchcaps.train.process import Process
 
 __all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row"]
 
+HOW = ("compile", "channels_last")
+"""Settings that change how fast a step is, and nothing of what it computes but its rounding."""
+
 
 def commit() -> tuple[str, bool]:
     """The commit of this source tree, and whether files differ from it or it is unknown.
@@ -94,7 +97,7 @@ def result_row(
 ) -> dict[str, Any]:
     """The row of a finished run; ``modified`` says what makes it no published row."""
     name, dirty = commit()
-    changed = [f"{key}={value}" for key, value in recipe.changed.items()]
+    changed = [f"{key}={value}" for key, value in recipe.changed.items() if key not in HOW]
     if own is not None:
         changed.append(f"data={own}")
     return {

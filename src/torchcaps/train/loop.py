@@ -59,7 +59,8 @@ def train(
         resume: True needs a checkpoint to go on from, False sets an earlier run aside and starts
             anew, None goes on if there is one.
         reporter: is told how it goes.
-        save_every: seconds between checkpoints within an epoch; each epoch ends with one anyway.
+        save_every: seconds between checkpoints within an epoch; each epoch ends with one, unless
+            the last is still being written and the epoch is not the best so far.
         keep: how many of the newest checkpoints stay, beside the best epoch's; at least 2.
         deterministic: on a GPU, only algorithms that give the same bits every time.
         sync_batch_norm: with several GPUs, take BatchNorm's statistics over all of them.

@@ -262,7 +262,10 @@ class Run:
             self.board.epoch(row)
             self.reporter.now(self._now(epoch))
             self.reporter.epoch(row)
-            self._save()
+            # short epochs do not wait for the disk, unless there is something new to keep
+            worth = self.progress.step in (self.steps, self.progress.best_step)
+            if worth or self.saver is None or not self.saver.busy:
+                self._save()
         if self.stop.signal:
             self._interrupt()
 

@@ -48,6 +48,11 @@ class Saver:
 
         self.pending = self.worker.submit(write)
 
+    @property
+    def busy(self) -> bool:
+        """Whether the last checkpoint is still being written."""
+        return self.pending is not None and not self.pending.done()
+
     def wait(self) -> None:
         """Until the last checkpoint is on the disk."""
         if self.pending is not None:
