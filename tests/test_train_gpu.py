@@ -86,6 +86,7 @@ def test_a_nan_inside_a_recorded_step_changes_nothing(optimiser: str, tmp_path: 
     assert all(torch.isfinite(tensor).all() for tensor in kept.model.values())
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch 2.11 while it traces
 def test_compiled_bfloat16_learns(tmp_path: Path) -> None:
     recipe = small(limit=6400, precision="bfloat16", compile=True, average=0.9)
     row = train(recipe, out=tmp_path, device="cuda", tensorboard=False)

@@ -166,6 +166,7 @@ class Run:
                 if done == self.steps_per_epoch:
                     break
                 self._between(epoch)
+            self._check()  # waits for the device
             self.rate.rest()
             self._end_of_epoch(epoch)
 
@@ -235,7 +236,6 @@ class Run:
         )
 
     def _end_of_epoch(self, epoch: int) -> None:
-        self._check()
         totals = self.process.sum(self.step.meters).tolist()
         held_out = None
         if self.sources.validation is not None:
@@ -307,8 +307,8 @@ class Run:
 
     def _interrupt(self) -> None:
         """Save and leave, with the exit code the signal calls for."""
-        self.rate.rest()
         self._check()
+        self.rate.rest()
         self._save()
         if self.saver is not None:
             self.saver.wait()
