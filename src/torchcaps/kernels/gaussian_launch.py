@@ -10,6 +10,7 @@ from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
 from torchcaps.kernels.gaussian_ops import moved_centre
 from torchcaps.kernels.layout import Blocks, Layout, fold, split
+from torchcaps.kernels.uniform_launch import by_products, uniform_backward, uniform_forward
 
 __all__ = ["Moments", "moments_backward", "moments_forward"]
 
@@ -56,6 +57,8 @@ def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     layout = given.layout
     n, i, j = layout.n_windows, layout.n_children, layout.weight.shape[1]
     couplings = layout.poses.new_empty(0 if given.uniform else n, i, j)
+    if by_products(given):
+        return *uniform_forward(given), couplings
     constant = None if given.constant is None else given.constant.float().contiguous()
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
     mass, first, second = _moments(
@@ -89,6 +92,10 @@ def moments_backward(
     ``step`` is how far the new mean is from the centre.
     """
     layout = given.layout
+    if by_products(given):
+        found = uniform_backward(given, step, d_mass, d_first, d_second)
+        zeros = torch.zeros_like
+        return *found, zeros(d_first), zeros(d_mass), zeros(d_second)
     d_mass = d_mass + (d_second * step.square()).sum(dim=-1)
     d_first = d_first - 2 * d_second * step
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
