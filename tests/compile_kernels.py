@@ -13,6 +13,7 @@ from torchcaps.kernels.agreement import attend_kernel
 from torchcaps.kernels.agreement_backward import child_kernel, fold_kernel, weight_kernel
 from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.kernels.gaussian_products import product_child_kernel, product_weight_kernel
 from torchcaps.kernels.gaussian_uniform import (
     uniform_child_kernel,
     uniform_moments_kernel,
@@ -98,6 +99,8 @@ def main() -> None:
     build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
     build(uniform_child_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
     build(uniform_weight_kernel, (), 4, 1, products, LOW + HALVES)
+    build(product_child_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
+    build(product_weight_kernel, (), 8, 3, products, LOW + HALVES)
     sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
     build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})
     rows = {"d": 16, "d_pad": 16, "rows": 256}

@@ -1,4 +1,4 @@
-"""Grids and buffers of the kernels of EM routing's first iteration."""
+"""Grids and buffers of the kernels of EM routing that need no votes, only squares."""
 
 from typing import TYPE_CHECKING
 
@@ -7,6 +7,7 @@ import triton
 from torch import Tensor
 
 from torchcaps.kernels.gaussian_ops import moved_centre
+from torchcaps.kernels.gaussian_products import product_child_kernel, product_weight_kernel
 from torchcaps.kernels.gaussian_uniform import (
     uniform_child_kernel,
     uniform_moments_kernel,
@@ -17,21 +18,21 @@ from torchcaps.kernels.layout import Blocks, Layout, fold, split
 if TYPE_CHECKING:
     from torchcaps.kernels.gaussian_launch import Moments
 
-__all__ = ["by_products", "uniform_backward", "uniform_forward"]
+__all__ = ["by_products", "product_gradients", "uniform_backward", "uniform_forward"]
 
 BLOCK = 4
 """Children at a time: four rows of four numbers make the 16 that a matrix product needs."""
 
 
 def by_products(given: "Moments") -> bool:
-    """Whether moments are matrix products that need no votes.
+    """Whether matrix products with squares take the place of votes.
 
     They are sums about zero, which are too rough for float32; a row of more than four numbers has
-    too many products, and a bias has none.
+    too many squares, and a bias has none.
     """
     layout = given.layout
     small = layout.pads[1] == 4 and layout.columns <= 256
-    return given.uniform and given.bias is None and layout.poses.dtype == torch.bfloat16 and small
+    return given.bias is None and layout.poses.dtype == torch.bfloat16 and small
 
 
 def uniform_forward(given: "Moments") -> tuple[Tensor, Tensor, Tensor]:
@@ -115,6 +116,58 @@ def uniform_backward(
     return fold(layout, unfolded), blocks.summed(d_weight), d_activations
 
 
+def product_gradients(
+    given: "Moments",
+    centre: Tensor,
+    linear: Tensor,
+    second: Tensor,
+    square: Tensor,
+    couplings: Tensor,
+    logits: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of child poses and weight, from ``[n p r j]``; second and square come doubled."""
+    layout = given.layout
+    n, i = layout.n_windows, layout.n_children
+    wide = (linear - second * centre, -square * centre, second, square)
+    forms = [form.to(torch.bfloat16) for form in wide]
+    tiles = triton.cdiv(n, 64 // layout.pads[0])
+    n_part, parts = split(tiles, i, BLOCK)
+    weight = layout.packed_weight()
+    unfolded = layout.poses.new_empty(n, i, layout.poses.shape[4])
+    blocks = Blocks(layout)
+    d_weight = blocks.buffer()
+    if n:
+        product_child_kernel[(tiles, parts)](
+            layout.poses,
+            weight,
+            *_squares(weight),
+            given.activations,
+            *forms,
+            couplings,
+            logits,
+            unfolded,
+            n,
+            i,
+            n_part,
+            stages=_stages(layout),
+            **_common(layout),
+        )
+        product_weight_kernel[(blocks.count, blocks.parts)](
+            layout.poses,
+            weight,
+            given.activations,
+            *(layout.by_tile(form) for form in forms),
+            couplings,
+            logits,
+            d_weight,
+            n,
+            i,
+            blocks.tiles,
+            **_common(layout, 2 * layout.warps),
+        )
+    return fold(layout, unfolded), blocks.summed(d_weight)
+
+
 def _halves(wide: Tensor) -> tuple[Tensor, Tensor]:
     """What float32 rounds to in bfloat16, and the rest."""
     high = wide.to(torch.bfloat16)
@@ -131,8 +184,8 @@ def _stages(layout: Layout) -> int:
     return layout.stages(36 * BLOCK * layout.columns, 3)
 
 
-def _common(layout: Layout) -> dict[str, object]:
-    """What the three kernels are told alike."""
+def _common(layout: Layout, warps: int | None = None) -> dict[str, object]:
+    """What the kernels are told alike."""
     return {
         "geometry": layout.geometry(),
         "height": layout.poses.shape[1],
@@ -140,7 +193,7 @@ def _common(layout: Layout) -> dict[str, object]:
         "stride_t": layout.poses.stride(3),
         "n_weights": layout.weight.shape[0],
         "block": BLOCK,
-        "num_warps": layout.warps,
+        "num_warps": warps or layout.warps,
         **layout.places(),
         **layout.sizes(),
     }
