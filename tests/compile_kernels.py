@@ -32,10 +32,9 @@ SIZES: dict[str, Any] = {
 }
 SIZES |= {f"{letter}_size": 4 for letter in "pqr"} | {"p_pad": 4, "r_pad": 4}
 WIDE = SIZES | {f"{letter}_size": 6 for letter in "pqr"} | {"p_pad": 8, "r_pad": 8}
-LOW = ("poses", "weight", "parents", "gradient", "couplings", "logits", "d_poses", "grid")
-HALVES = tuple(
-    f"{name}{rest}" for name in ("linear", "square", "squares") for rest in ("", "_rest")
-)
+LOW = ("poses", "weight", "parents", "gradient", "couplings", "shares", "logits", "d_poses", "grid")
+HALVES = ("linear", "square", "squares", "linear_rest", "square_rest", "squares_rest")
+HALVES += ("linear_logits", "square_logits")
 NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "stride_t", "size"]
 NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks"]
 
@@ -99,7 +98,7 @@ def main() -> None:
     build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
     build(uniform_child_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
     build(uniform_weight_kernel, (), 4, 1, products, LOW + HALVES)
-    build(product_child_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
+    build(product_child_kernel, (), 4, 3, products | {"stages": 2, "block": 2}, LOW + HALVES)
     build(product_weight_kernel, (), 8, 3, products, LOW + HALVES)
     sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
     build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})

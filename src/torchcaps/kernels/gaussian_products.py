@@ -3,7 +3,7 @@
 The gradient of a vote is A + B v, with A and B, one number for every vote, of the same form as in
 :mod:`torchcaps.kernels.agreement_backward`:
 
-    A, B = r F + dl F', r H + dl H'
+    A, B = r F + dl F', r H + dl H'          r being a share, a coupling times an activation
 
 A vote is v = x W, so what a sum over votes needs of B v is a matrix product with squares:
 
@@ -28,12 +28,11 @@ def product_child_kernel(
     weight,
     squares,
     squares_rest,
-    activations,
     linear,
     linear_logits,
     square,
     square_logits,
-    couplings,
+    shares,
     logits,
     d_poses,
     n_windows,
@@ -94,10 +93,10 @@ def product_child_kernel(
     hl = tl.reshape(tl.load(square_logits + place, mask=place_mask, other=0.0), shape)
 
     slot = tile * per_tile + tl.arange(0, 4)[:, None] * inner + tl.arange(0, inner)[None, :]
+    slot = slot[:, :, None]
     parent = tl.arange(0, j_pad)[None, None, :]
-    slots = slot[:, :, None]
-    slot_mask = (slots < n_windows) & (parent < n_parents)
-    link = slots.to(tl.int64) * (n_children * n_parents) + parent
+    slot_mask = (slot < n_windows) & (parent < n_parents)
+    link = slot.to(tl.int64) * (n_children * n_parents) + parent
     write = d_poses + window.to(tl.int64)[:, None] * (n_children * p_size * q_size)
     write = write + p[:, None] * q_size + tl.arange(0, 4)[None, :]
     write_mask = there[:, None] & (tl.arange(0, 4) < q_size)[None, :]
@@ -120,11 +119,9 @@ def product_child_kernel(
             own = own * (q_size * columns)
             ww = tl.load(squares + own + pairs, mask=pairs_mask & known, other=0.0)
             ww_rest = tl.load(squares_rest + own + pairs, mask=pairs_mask & known, other=0.0)
-            at = slot.to(tl.int64) * n_children + i
-            a = tl.load(activations + at, mask=(slot < n_windows) & known, other=0.0)
-            c = tl.load(couplings + link + i * n_parents, mask=slot_mask & known, other=0.0)
+            c = tl.load(shares + link + i * n_parents, mask=slot_mask & known, other=0.0)
             dl = tl.load(logits + link + i * n_parents, mask=slot_mask & known, other=0.0)
-            c = (c.to(tl.float32) * a[:, :, None]).to(operand)[:, None, :, None, :]
+            c = c.to(operand)[:, None, :, None, :]
             dl = dl.to(operand)[:, None, :, None, :]
             d_votes = tl.reshape(two_products(c, f, dl, fl, operand), [64, columns])
             d_slope = tl.reshape(two_products(c, h, dl, hl, operand), [64, columns])
@@ -140,8 +137,7 @@ def _one_child(
     first,
     second,
     read,
-    activations,
-    couplings,
+    shares,
     logits,
     f,
     fl,
@@ -152,18 +148,17 @@ def _one_child(
     there,
     top,
     left,
-    slot,
+    link,
+    link_mask,
     geometry,
     height,
     width,
     stride_t,
-    n_windows,
     n_children,
     width_k: tl.constexpr,
     n_types: tl.constexpr,
     n_parents: tl.constexpr,
     q_size: tl.constexpr,
-    j_pad: tl.constexpr,
     columns: tl.constexpr,
     padded: tl.constexpr,
     operand: tl.constexpr,
@@ -178,22 +173,18 @@ def _one_child(
         y = top + dy
         x = left + dx
         there = there & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    read = read[:, None] + offset + (k % 4)[None, :]
+    read = read[:, None] + offset
     mask = there[:, None] & (k % 4 < q_size)[None, :]
-    x = tl.load(read, mask=mask & (k // 4 == one)[None, :], other=0.0).to(tl.float32).to(operand)
-    by = tl.load(read, mask=mask, other=0.0).to(tl.float32)
+    by = tl.load(read + (k % 4)[None, :], mask=mask, other=0.0).to(tl.float32)
     mask = there[:, None] & (k // 4 < q_size)[None, :]
-    xx = tl.load(read + (k // 4 - k % 4)[None, :], mask=mask, other=0.0).to(tl.float32) * by
+    xx = tl.load(read + (k // 4)[None, :], mask=mask, other=0.0).to(tl.float32) * by
+    x = tl.where((k // 4 == one)[None, :], by, 0.0).to(operand)
     high = xx.to(operand)
     rest = (xx - high.to(tl.float32)).to(operand)
-    parent = tl.arange(0, j_pad)[:, None]
-    here = (slot < n_windows) & known
-    link = (slot.to(tl.int64) * n_children + i) * n_parents + parent
-    link_mask = here & (parent < n_parents)
-    a = tl.load(activations + slot.to(tl.int64) * n_children + i, mask=here, other=0.0)
-    c = tl.load(couplings + link, mask=link_mask, other=0.0).to(tl.float32) * a
-    dl = tl.load(logits + link, mask=link_mask, other=0.0).to(operand)[None, :, :, None]
+    c = tl.load(shares + link + i * n_parents, mask=link_mask & known, other=0.0)
+    dl = tl.load(logits + link + i * n_parents, mask=link_mask & known, other=0.0)
     c = c.to(operand)[None, :, :, None]
+    dl = dl.to(operand)[None, :, :, None]
     d_votes = tl.reshape(two_products(c, f, dl, fl, operand), [columns, 64])
     d_slope = tl.reshape(two_products(c, h, dl, hl, operand), [columns, 64])
     first = tl.dot(d_votes, x, first, input_precision=precision)
@@ -216,12 +207,11 @@ def _contracted(second, weight, i, one: tl.constexpr, q_size: tl.constexpr, colu
 def product_weight_kernel(
     poses,
     weight,
-    activations,
     linear,
     linear_logits,
     square,
     square_logits,
-    couplings,
+    shares,
     logits,
     d_weight,
     n_windows,
@@ -282,25 +272,28 @@ def product_weight_kernel(
         h = tl.reshape(tl.load(square + place, mask=mask, other=0.0), shape)
         hl = tl.reshape(tl.load(square_logits + place, mask=mask, other=0.0), shape)
         slot = (tile * per_tile + tl.arange(0, per_tile))[None, :]
+        parent = tl.arange(0, j_pad)[:, None]
+        link = slot.to(tl.int64) * (n_children * n_parents) + parent
+        link_mask = (slot < n_windows) & (parent < n_parents)
         first, second0 = _one_child(
-            first, second0, read, activations, couplings, logits, f, fl, h, hl, base, 0, there,
-            top, left, slot, geometry, height, width, stride_t, n_windows, n_children, width_k,
-            n_types, n_parents, q_size, j_pad, columns, padded, operand, precision,
+            first, second0, read, shares, logits, f, fl, h, hl, base, 0, there, top, left,
+            link, link_mask, geometry, height, width, stride_t, n_children, width_k, n_types,
+            n_parents, q_size, columns, padded, operand, precision,
         )  # fmt: skip
         first, second1 = _one_child(
-            first, second1, read, activations, couplings, logits, f, fl, h, hl, base + 1, 1, there,
-            top, left, slot, geometry, height, width, stride_t, n_windows, n_children, width_k,
-            n_types, n_parents, q_size, j_pad, columns, padded, operand, precision,
+            first, second1, read, shares, logits, f, fl, h, hl, base + 1, 1, there, top, left,
+            link, link_mask, geometry, height, width, stride_t, n_children, width_k, n_types,
+            n_parents, q_size, columns, padded, operand, precision,
         )  # fmt: skip
         first, second2 = _one_child(
-            first, second2, read, activations, couplings, logits, f, fl, h, hl, base + 2, 2, there,
-            top, left, slot, geometry, height, width, stride_t, n_windows, n_children, width_k,
-            n_types, n_parents, q_size, j_pad, columns, padded, operand, precision,
+            first, second2, read, shares, logits, f, fl, h, hl, base + 2, 2, there, top, left,
+            link, link_mask, geometry, height, width, stride_t, n_children, width_k, n_types,
+            n_parents, q_size, columns, padded, operand, precision,
         )  # fmt: skip
         first, second3 = _one_child(
-            first, second3, read, activations, couplings, logits, f, fl, h, hl, base + 3, 3, there,
-            top, left, slot, geometry, height, width, stride_t, n_windows, n_children, width_k,
-            n_types, n_parents, q_size, j_pad, columns, padded, operand, precision,
+            first, second3, read, shares, logits, f, fl, h, hl, base + 3, 3, there, top, left,
+            link, link_mask, geometry, height, width, stride_t, n_children, width_k, n_types,
+            n_parents, q_size, columns, padded, operand, precision,
         )  # fmt: skip
     total = first
     total += _contracted(second0, weight, base % n_weights, 0, q_size, columns)

@@ -130,6 +130,7 @@ def product_gradients(
     n, i = layout.n_windows, layout.n_children
     wide = (linear - second * centre, -square * centre, second, square)
     forms = [form.to(torch.bfloat16) for form in wide]
+    shares = torch.mul(couplings, given.activations[..., None], out=torch.empty_like(couplings))
     tiles = triton.cdiv(n, 64 // layout.pads[0])
     n_part, parts = split(tiles, i, BLOCK)
     weight = layout.packed_weight()
@@ -141,23 +142,21 @@ def product_gradients(
             layout.poses,
             weight,
             *_squares(weight),
-            given.activations,
             *forms,
-            couplings,
+            shares,
             logits,
             unfolded,
             n,
             i,
             n_part,
             stages=_stages(layout),
-            **_common(layout),
+            **_common(layout) | {"block": 2},
         )
         product_weight_kernel[(blocks.count, blocks.parts)](
             layout.poses,
             weight,
-            given.activations,
             *(layout.by_tile(form) for form in forms),
-            couplings,
+            shares,
             logits,
             d_weight,
             n,
