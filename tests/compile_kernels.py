@@ -32,9 +32,19 @@ SIZES: dict[str, Any] = {
 }
 SIZES |= {f"{letter}_size": 4 for letter in "pqr"} | {"p_pad": 4, "r_pad": 4}
 WIDE = SIZES | {f"{letter}_size": 6 for letter in "pqr"} | {"p_pad": 8, "r_pad": 8}
-LOW = ("poses", "weight", "parents", "gradient", "couplings", "shares", "logits", "d_poses", "grid")
-HALVES = ("linear", "square", "squares", "linear_rest", "square_rest", "squares_rest")
-HALVES += ("linear_logits", "square_logits")
+LOW: tuple[str, ...] = (
+    "poses",
+    "weight",
+    "parents",
+    "gradient",
+    "couplings",
+    "shares",
+    "logits",
+    "d_poses",
+    "grid",
+)
+FORMS = ("linear", "linear_rest", "linear_logits", "square", "square_rest", "square_logits")
+ALL_LOW: tuple[str, ...] = (*LOW, *FORMS, "squares", "squares_rest")
 NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "stride_t", "size"]
 NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks"]
 
@@ -95,11 +105,11 @@ def main() -> None:
         build(gaussian_child_kernel, absent, 8, 3, form)
         build(gaussian_weight_kernel, absent, 8, 2, form | {"q_pad": 4, "block": 4})
     products = SIZES | PLACES | {"n_weights": 288, "block": 4}
-    build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
-    build(uniform_child_kernel, (), 4, 3, products | {"stages": 2}, LOW + HALVES)
-    build(uniform_weight_kernel, (), 4, 1, products, LOW + HALVES)
-    build(product_child_kernel, (), 4, 3, products | {"stages": 2, "block": 2}, LOW + HALVES)
-    build(product_weight_kernel, (), 8, 3, products, LOW + HALVES)
+    build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, ALL_LOW)
+    build(uniform_child_kernel, (), 4, 3, products | {"stages": 1}, ALL_LOW)
+    build(uniform_weight_kernel, (), 8, 2, products, ALL_LOW)
+    build(product_child_kernel, (), 4, 3, products | {"stages": 2, "block": 2}, ALL_LOW)
+    build(product_weight_kernel, (), 8, 3, products, ALL_LOW)
     sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
     build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})
     rows = {"d": 16, "d_pad": 16, "rows": 256}

@@ -31,7 +31,7 @@ def by_products(given: "Moments") -> bool:
     too many squares, and a bias has none.
     """
     layout = given.layout
-    small = layout.pads[1] == 4 and layout.columns <= 256
+    small = layout.pads[1] == 4 and layout.columns <= 128
     return given.bias is None and layout.poses.dtype == torch.bfloat16 and small
 
 
@@ -97,7 +97,7 @@ def uniform_backward(
             n,
             i,
             n_part,
-            stages=_stages(layout),
+            stages=1,  # two programs to a multiprocessor
             **_common(layout),
         )
         uniform_weight_kernel[(blocks.count, blocks.parts)](
@@ -110,8 +110,8 @@ def uniform_backward(
             n,
             i,
             blocks.tiles,
-            num_stages=layout.stages(4 * 64 * layout.columns, 2),
-            **_common(layout),
+            num_stages=2,
+            **_common(layout, 2 * layout.warps),
         )
     return fold(layout, unfolded), blocks.summed(d_weight), d_activations
 
@@ -162,6 +162,7 @@ def product_gradients(
             n,
             i,
             blocks.tiles,
+            num_stages=3,
             **_common(layout, 2 * layout.warps),
         )
     return fold(layout, unfolded), blocks.summed(d_weight)
