@@ -20,7 +20,7 @@ from kernel_cases import (
     exact_agreement,
 )
 from torchcaps.capsules import Votes, Window
-from torchcaps.kernels import gaussian_launch, gaussian_ops, norm_ops, ops, pose_norm
+from torchcaps.kernels import gaussian_launch, gaussian_ops, launch, norm_ops, ops, pose_norm
 from torchcaps.kernels.gaussian_launch import Moments
 from torchcaps.kernels.product_launch import by_products
 from torchcaps.routing import RoutingFactory
@@ -58,6 +58,7 @@ def test_routings_err_no_more_in_bfloat16(name: str) -> None:
     compare_routing(CASES["few windows"], FUSED[name], torch.bfloat16, "cpu")
 
 
+MOMENTS = "moments_backward"
 SQUARES = {
     "windows": CASES["windows"],
     "scattered": CASES["scattered"],
@@ -81,6 +82,24 @@ def test_squares_in_place_of_votes_err_no_more(name: str, monkeypatch: pytest.Mo
     compare_routing(SQUARES[name], _two_iterations, torch.bfloat16, "cpu")
     assert taken
     assert all(taken)
+
+
+def test_couplings_that_nobody_uses_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor | None] = []
+    for module, name, place in ((launch, "attend_backward", 4), (gaussian_launch, MOMENTS, 6)):
+        whole = getattr(module, name)
+
+        def watched(*given: Any, whole: Any = whole, place: int = place) -> Any:
+            seen.append(given[place])
+            return whole(*given)
+
+        monkeypatch.setattr(module, name, watched)
+    poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
+    for routing in (FUSED["dynamic"](), _two_iterations()):
+        votes = Votes(poses, torch.randn(3, 2, 4, 4))
+        routing(3, 2, 4)(votes, activations).poses.sum().backward()
+    assert len(seen) >= 4
+    assert all(gradient is None for gradient in seen)
 
 
 def operands() -> tuple[Tensor, Tensor, Tensor, list[int]]:
