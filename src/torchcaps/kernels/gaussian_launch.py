@@ -99,8 +99,8 @@ def moments_backward(
     layout = given.layout
     if given.uniform and by_products(given):
         found = uniform_backward(given, step, d_mass, d_first, d_second)
-        zeros = torch.zeros_like
-        return *found, zeros(d_first), zeros(d_mass), zeros(d_second)
+        d_centre, d_constant, d_square = (d.new_zeros(d.shape) for d in (d_first, d_mass, d_second))
+        return *found, d_centre, d_constant, d_square
     d_mass = d_mass + (d_second * step.square()).sum(dim=-1)
     d_first = d_first - 2 * d_second * step
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
