@@ -13,6 +13,12 @@ from torchcaps.kernels.agreement import attend_kernel
 from torchcaps.kernels.agreement_backward import child_kernel, fold_kernel, weight_kernel
 from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.kernels.gaussian_products import product_child_kernel, product_weight_kernel
+from torchcaps.kernels.gaussian_uniform import (
+    uniform_child_kernel,
+    uniform_moments_kernel,
+    uniform_weight_kernel,
+)
 from torchcaps.kernels.layout import Layout
 from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
 
@@ -26,12 +32,31 @@ SIZES: dict[str, Any] = {
 }
 SIZES |= {f"{letter}_size": 4 for letter in "pqr"} | {"p_pad": 4, "r_pad": 4}
 WIDE = SIZES | {f"{letter}_size": 6 for letter in "pqr"} | {"p_pad": 8, "r_pad": 8}
-LOW = ("poses", "weight", "parents", "gradient", "couplings", "logits", "d_poses", "grid")
+LOW: tuple[str, ...] = (
+    "poses",
+    "weight",
+    "parents",
+    "gradient",
+    "couplings",
+    "shares",
+    "logits",
+    "d_poses",
+    "grid",
+)
+FORMS = ("linear", "linear_rest", "linear_logits", "square", "square_rest", "square_logits")
+ALL_LOW: tuple[str, ...] = (*LOW, *FORMS, "squares", "squares_rest")
 NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "stride_t", "size"]
 NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks"]
 
 
-def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: Any) -> None:
+def build(
+    kernel: Any,
+    absent: tuple[str, ...],
+    warps: int,
+    depth: int,
+    values: Any,
+    low: tuple[str, ...] = LOW,
+) -> None:
     """Compile with pointers for what is neither a value to compile in nor a number."""
     signature: dict[str, Any] = {}
     given: dict[tuple[int, ...], Any] = {}
@@ -47,7 +72,7 @@ def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: 
         elif name in NUMBERS:
             signature[name] = "i32"
         else:
-            signature[name] = "*bf16" if name in LOW else "*fp32"
+            signature[name] = "*bf16" if name in low else "*fp32"
             hints[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, given, hints)
     options = {"num_warps": warps, "num_stages": depth}
@@ -79,6 +104,12 @@ def main() -> None:
         absent = ("bias", "square_logits") if uniform else ("bias",)
         build(gaussian_child_kernel, absent, 8, 3, form)
         build(gaussian_weight_kernel, absent, 8, 2, form | {"q_pad": 4, "block": 4})
+    products = SIZES | PLACES | {"n_weights": 288, "block": 4}
+    build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, ALL_LOW)
+    build(uniform_child_kernel, (), 4, 3, products | {"stages": 1}, ALL_LOW)
+    build(uniform_weight_kernel, (), 8, 2, products, ALL_LOW)
+    build(product_child_kernel, (), 4, 3, products | {"stages": 2, "block": 2}, ALL_LOW)
+    build(product_weight_kernel, (), 8, 3, products, ALL_LOW)
     sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
     build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})
     rows = {"d": 16, "d_pad": 16, "rows": 256}

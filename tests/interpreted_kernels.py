@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,13 +13,17 @@ import torchcaps as tc
 from kernel_cases import (
     CASES,
     FUSED,
+    Case,
     agreement,
     compare,
     compare_routing,
     exact_agreement,
 )
 from torchcaps.capsules import Votes, Window
-from torchcaps.kernels import gaussian_ops, norm_ops, ops, pose_norm
+from torchcaps.kernels import gaussian_launch, gaussian_ops, launch, norm_ops, ops, pose_norm
+from torchcaps.kernels.gaussian_launch import Moments
+from torchcaps.kernels.product_launch import by_products
+from torchcaps.routing import RoutingFactory
 
 torch.set_num_threads(1)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -50,6 +56,50 @@ def test_routings_err_no_more_than_the_plain_functions(name: str, case: str) -> 
 @pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em"])
 def test_routings_err_no_more_in_bfloat16(name: str) -> None:
     compare_routing(CASES["few windows"], FUSED[name], torch.bfloat16, "cpu")
+
+
+MOMENTS = "moments_backward"
+SQUARES = {
+    "windows": CASES["windows"],
+    "scattered": CASES["scattered"],
+    "shared": Case((2, 2, 3, 3, 12), 5, 4, 4, shared=True),
+}
+
+
+def _two_iterations(**options: Any) -> RoutingFactory:
+    return partial(tc.EMRouting, iterations=2, **options)
+
+
+@pytest.mark.parametrize("name", SQUARES)
+def test_squares_in_place_of_votes_err_no_more(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+
+    def watched(given: Moments) -> bool:
+        taken.append(by_products(given))
+        return taken[-1]
+
+    monkeypatch.setattr(gaussian_launch, "by_products", watched)
+    compare_routing(SQUARES[name], _two_iterations, torch.bfloat16, "cpu")
+    assert taken
+    assert all(taken)
+
+
+def test_couplings_that_nobody_uses_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor | None] = []
+    for module, name, place in ((launch, "attend_backward", 4), (gaussian_launch, MOMENTS, 6)):
+        whole = getattr(module, name)
+
+        def watched(*given: Any, whole: Any = whole, place: int = place) -> Any:
+            seen.append(given[place])
+            return whole(*given)
+
+        monkeypatch.setattr(module, name, watched)
+    poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
+    for routing in (FUSED["dynamic"](), _two_iterations()):
+        votes = Votes(poses, torch.randn(3, 2, 4, 4))
+        routing(3, 2, 4)(votes, activations).poses.sum().backward()
+    assert len(seen) >= 4
+    assert all(gradient is None for gradient in seen)
 
 
 def operands() -> tuple[Tensor, Tensor, Tensor, list[int]]:

@@ -6,7 +6,16 @@ import pytest
 import torch
 
 import torchcaps as tc
-from kernel_cases import CASES, FUSED, Case, agreement, compare, compare_routing, exact_agreement
+from kernel_cases import (
+    CASES,
+    FUSED,
+    Case,
+    _routing,
+    agreement,
+    compare,
+    compare_routing,
+    exact_agreement,
+)
 from torchcaps.capsules import Window
 
 pytestmark = [
@@ -41,6 +50,17 @@ def test_routings_err_no_more_than_the_plain_functions(name: str, case: str, dty
 @pytest.mark.parametrize("name", LARGER)
 def test_the_same_input_gives_the_same_bits(name: str) -> None:
     first, second = (agreement(LARGER[name], torch.bfloat16, "cuda", fused=True) for _ in range(2))
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), f"{key} differs from run to run"
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_em_without_votes_errs_no_more_and_repeats_itself(iterations: int) -> None:
+    case, kind = LARGER["capsule convolution"], torch.bfloat16
+    make = partial(partial, tc.EMRouting, iterations=iterations)
+    compare_routing(case, make, kind, "cuda")
+    inputs = {k: x.to(kind) for k, x in case.inputs(kind, "cuda").items()}
+    first, second = (_routing(case, make(implementation="fused"), inputs) for _ in range(2))
     for key, value in first.items():
         assert torch.equal(value, second[key]), f"{key} differs from run to run"
 

@@ -143,16 +143,15 @@ def moments_kernel(
             else:
                 c = tl.load(couplings + link + i * n_parents, mask=slot_mask, other=0.0)
                 c = c.to(tl.float32)
-            tl.store(
-                d_activations + at,
-                tl.sum(tl.sum(c * form, axis=3), axis=2),
-                mask=slot < n_windows,
-            )
+            mean = tl.sum(tl.sum(c * form, axis=3), axis=2)
+            tl.store(d_activations + at, mean, mask=slot < n_windows)
             form = form * a[:, :, None, None]
+            mean = mean * a
             if has_gradient:
                 more = tl.load(gradient + link + i * n_parents, mask=slot_mask, other=0.0)
-                form += more.to(tl.float32)
-            mean = tl.sum(tl.sum(c * form, axis=3), axis=2)
+                more = more.to(tl.float32)
+                form += more
+                mean += tl.sum(tl.sum(c * more, axis=3), axis=2)
             mean = mean / tl.maximum(tl.sum(tl.sum(c, axis=3), axis=2), 0.5)
             weigh = c * (form - mean[:, :, None, None])
             if not uniform:

@@ -10,6 +10,12 @@ from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
 from torchcaps.kernels.gaussian_ops import moved_centre
 from torchcaps.kernels.layout import Blocks, Layout, fold, split
+from torchcaps.kernels.product_launch import (
+    by_products,
+    product_gradients,
+    uniform_backward,
+    uniform_forward,
+)
 
 __all__ = ["Moments", "moments_backward", "moments_forward"]
 
@@ -56,6 +62,8 @@ def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     layout = given.layout
     n, i, j = layout.n_windows, layout.n_children, layout.weight.shape[1]
     couplings = layout.poses.new_empty(0 if given.uniform else n, i, j)
+    if given.uniform and by_products(given):
+        return *uniform_forward(given), couplings
     constant = None if given.constant is None else given.constant.float().contiguous()
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
     mass, first, second = _moments(
@@ -89,6 +97,10 @@ def moments_backward(
     ``step`` is how far the new mean is from the centre.
     """
     layout = given.layout
+    if given.uniform and by_products(given):
+        found = uniform_backward(given, step, d_mass, d_first, d_second)
+        d_centre, d_constant, d_square = (d.new_zeros(d.shape) for d in (d_first, d_mass, d_second))
+        return *found, d_centre, d_constant, d_square
     d_mass = d_mass + (d_second * step.square()).sum(dim=-1)
     d_first = d_first - 2 * d_second * step
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
@@ -100,8 +112,8 @@ def moments_backward(
         given, centre, constant, linear, second, couplings, d_couplings, logits, d_activations
     )
     doubled = None if square is None else 2 * square
-    shared = (given, centre, linear, 2 * second, doubled, couplings, logits)
-    d_poses, d_weight = _child_gradient(*shared), _weight_gradient(*shared)
+    shared = (centre, linear, 2 * second, doubled, couplings, logits)
+    d_poses, d_weight = _gradients(given, *shared)
     d_centre = first_moment if given.square is None else -2 * given.square * first_moment
     return d_poses, d_weight, d_activations, d_centre, d_constant, d_square
 
@@ -165,6 +177,22 @@ def _moments(
         )
     first, second = (layout.unpack(m.sum(dim=0), torch.float32) for m in (first, second))
     return mass.sum(dim=0), first, second
+
+
+def _gradients(
+    given: Moments,
+    centre: Tensor,
+    linear: Tensor,
+    second: Tensor,
+    square: Tensor | None,
+    couplings: Tensor,
+    logits: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of child poses and weight."""
+    if square is not None and by_products(given):
+        return product_gradients(given, centre, linear, second, square, couplings, logits)
+    shared = (given, centre, linear, second, square, couplings, logits)
+    return _child_gradient(*shared), _weight_gradient(*shared)
 
 
 def _child_gradient(

@@ -148,6 +148,7 @@ def _(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, window = inputs
+    ctx.set_materialize_grads(False)  # couplings nobody uses have no gradient to read
     ctx.save_for_backward(*tensors, output[3], output[0], output[1])
     ctx.window = window
 

@@ -208,6 +208,7 @@ def _(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     poses, weight, bias, parents, window, scale, leaky = inputs
+    ctx.set_materialize_grads(False)  # couplings nobody uses have no gradient to read
     ctx.save_for_backward(poses, weight, bias, parents, output[1])
     ctx.window, ctx.scale, ctx.leaky = window, scale, leaky
 
