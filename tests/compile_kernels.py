@@ -42,7 +42,9 @@ def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: 
             given[(index,)] = values.get(name)
         elif name == "geometry":
             signature[name] = ("i32",) * 7
-        elif name in ("scale", "eps"):
+        elif name == "spans":
+            signature[name] = ("i32",) * 3
+        elif name in ("scale", "eps", "factor"):
             signature[name] = "fp32"
         elif name in NUMBERS:
             signature[name] = "i32"

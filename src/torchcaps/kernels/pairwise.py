@@ -15,7 +15,35 @@ import triton.language as tl
 
 from torchcaps.kernels.agreement import child_place, window_origin
 
-__all__ = ["inverse_length", "pairwise_kernel"]
+__all__ = ["entry_places", "inverse_length", "pairwise_kernel"]
+
+
+@triton.jit
+def entry_places(
+    first,
+    spans,
+    n_parents: tl.constexpr,
+    p_size: tl.constexpr,
+    r_size: tl.constexpr,
+    p_pad: tl.constexpr,
+    r_pad: tl.constexpr,
+    j_tile: tl.constexpr,
+    groups: tl.constexpr,
+    by_parent: tl.constexpr,
+):
+    """Places ``[p J r j]`` of a scale or bias, with one parent for all unless ``by_parent``."""
+    _, entry_span, _ = spans
+    p = tl.arange(0, p_pad)[:, None, None, None]
+    r = tl.arange(0, r_pad)[None, None, :, None]
+    at = (p * r_size + r) * entry_span
+    mask = (p < p_size) & (r < r_size)
+    if by_parent:
+        j_in: tl.constexpr = j_tile // groups
+        j = first + tl.arange(0, groups)[:, None] * j_in + tl.arange(0, j_in)[None, :]
+        j = j[None, :, None, :]
+        at = at + j
+        mask = mask & (j < n_parents)
+    return at, mask
 
 
 @triton.jit
@@ -28,7 +56,7 @@ def inverse_length(squared):
 def pairwise_kernel(
     poses,
     weight,
-    scale,
+    scales,
     bias,
     given,
     links,
@@ -63,6 +91,7 @@ def pairwise_kernel(
     normalise: tl.constexpr,
     padded: tl.constexpr,
     varied: tl.constexpr,
+    by_parent: tl.constexpr,
     has_scale: tl.constexpr,
     has_bias: tl.constexpr,
     operand: tl.constexpr,
@@ -98,13 +127,15 @@ def pairwise_kernel(
     place = window.to(tl.int64)[:, None] * (p_size * r_size * n_parents)
     place = place + e * n_parents + j[None, :]
     place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
-    child_span, entry_span, parent_span = spans
-    at = e * entry_span + j[None, :] * parent_span
+    child_span, _, _ = spans
+    at, at_mask = entry_places(
+        first, spans, n_parents, p_size, r_size, p_pad, r_pad, j_tile, groups, by_parent
+    )
     if not varied:
         if has_scale:
-            s = tl.load(scale + at, mask=place_mask, other=0.0)
+            s = tl.load(scales + at, mask=at_mask, other=0.0)[None, :, None, :, :, :]
         if has_bias:
-            shift = tl.load(bias + at, mask=place_mask, other=0.0)
+            shift = tl.load(bias + at, mask=at_mask, other=0.0)[None, :, None, :, :, :]
     shape: tl.constexpr = [4, p_pad, inner, groups, r_pad, j_in]
     if linked:
         goal = tl.reshape(tl.load(given + place, mask=place_mask, other=0.0), shape)
@@ -131,22 +162,22 @@ def pairwise_kernel(
             weights + (i % n_weights) * (q_size * r_pad * j_pad), mask=weights_mask, other=0.0
         )
         votes = tl.dot(child, w.to(tl.float32).to(operand), input_precision=precision)
-        if varied:
-            if has_scale:
-                s = tl.load(scale + at + i * child_span, mask=place_mask, other=0.0)
-            if has_bias:
-                shift = tl.load(bias + at + i * child_span, mask=place_mask, other=0.0)
+        votes = tl.reshape(votes, shape)
+        own = at + i * child_span
         if has_scale:
+            if varied:
+                s = tl.load(scales + own, mask=at_mask, other=0.0)[None, :, None, :, :, :]
             votes = votes * s
         if has_bias:
+            if varied:
+                shift = tl.load(bias + own, mask=at_mask, other=0.0)[None, :, None, :, :, :]
             votes = votes + shift
-        votes = tl.reshape(votes, shape)
         if normalise:
             squared = tl.sum(tl.sum(votes * votes, axis=4), axis=1)
             votes = votes * inverse_length(squared)[:, None, :, :, None, :]
         if linked:
-            own = tl.sum(tl.sum(votes * (goal - votes), axis=4), axis=1)
-            tl.store(links + link + i * n_parents, factor * own, mask=slot_mask)
+            both = tl.sum(tl.sum(votes * (goal - votes), axis=4), axis=1)
+            tl.store(links + link + i * n_parents, factor * both, mask=slot_mask)
         elif weighed:
             c = tl.load(links + link + i * n_parents, mask=slot_mask, other=0.0)
             t_total += votes * c[:, None, :, :, None, :]

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from torchcaps.kernels.agreement import child_place, window_origin
-from torchcaps.kernels.pairwise import inverse_length
+from torchcaps.kernels.pairwise import entry_places, inverse_length
 
 __all__ = ["pairwise_child_kernel", "pairwise_weight_kernel"]
 
@@ -18,7 +18,7 @@ __all__ = ["pairwise_child_kernel", "pairwise_weight_kernel"]
 def pairwise_child_kernel(
     poses,
     weight,
-    scale,
+    scales,
     bias,
     linear,
     square,
@@ -51,6 +51,7 @@ def pairwise_child_kernel(
     normalise: tl.constexpr,
     padded: tl.constexpr,
     varied: tl.constexpr,
+    by_parent: tl.constexpr,
     has_scale: tl.constexpr,
     has_bias: tl.constexpr,
     operand: tl.constexpr,
@@ -84,13 +85,15 @@ def pairwise_child_kernel(
     place = window.to(tl.int64)[:, None] * (p_size * r_size * n_parents)
     place = place + e * n_parents + j[None, :]
     place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
-    child_span, entry_span, parent_span = spans
-    at = e * entry_span + j[None, :] * parent_span
+    child_span, _, _ = spans
+    at, at_mask = entry_places(
+        block * j_tile, spans, n_parents, p_size, r_size, p_pad, r_pad, j_tile, groups, by_parent
+    )
     if not varied:
         if has_scale:
-            s = tl.load(scale + at, mask=place_mask, other=0.0)
+            s = tl.load(scales + at, mask=at_mask, other=0.0)[None, :, None, :, :, :]
         if has_bias:
-            shift = tl.load(bias + at, mask=place_mask, other=0.0)
+            shift = tl.load(bias + at, mask=at_mask, other=0.0)[None, :, None, :, :, :]
     shape: tl.constexpr = [4, p_pad, inner, groups, r_pad, j_in]
     f = tl.reshape(tl.load(linear + place, mask=place_mask, other=0.0), shape)
     if not weighed:
@@ -120,16 +123,16 @@ def pairwise_child_kernel(
         )
         w = w.to(tl.float32).to(operand)
         u = tl.dot(child, w, input_precision=precision)
-        if varied:
-            if has_scale:
-                s = tl.load(scale + at + i * child_span, mask=place_mask, other=0.0)
-            if has_bias:
-                shift = tl.load(bias + at + i * child_span, mask=place_mask, other=0.0)
+        u = tl.reshape(u, shape)
+        own = at + i * child_span
         if has_scale:
+            if varied:
+                s = tl.load(scales + own, mask=at_mask, other=0.0)[None, :, None, :, :, :]
             u = u * s
         if has_bias:
+            if varied:
+                shift = tl.load(bias + own, mask=at_mask, other=0.0)[None, :, None, :, :, :]
             u = u + shift
-        u = tl.reshape(u, shape)
         if normalise:
             inverse = inverse_length(tl.sum(tl.sum(u * u, axis=4), axis=1))
             u = u * inverse[:, None, :, :, None, :]
@@ -142,10 +145,10 @@ def pairwise_child_kernel(
             along = tl.sum(tl.sum(u * gradient, axis=4), axis=1)
             gradient = gradient - u * along[:, None, :, :, None, :]
             gradient = gradient * inverse[:, None, :, :, None, :]
-        gradient = tl.reshape(gradient, [64, r_pad * j_tile])
         if has_scale:
             gradient = gradient * s
-        rows = tl.dot(gradient.to(operand), tl.trans(w), input_precision=precision)
+        gradient = tl.reshape(gradient, [64, r_pad * j_tile]).to(operand)
+        rows = tl.dot(gradient, tl.trans(w), input_precision=precision)
         tl.store(write + i * (p_size * q_size), rows, mask=read_mask)
 
 
@@ -153,7 +156,7 @@ def pairwise_child_kernel(
 def pairwise_weight_kernel(
     poses,
     weight,
-    scale,
+    scales,
     bias,
     linear,
     square,
@@ -186,6 +189,7 @@ def pairwise_weight_kernel(
     weighed: tl.constexpr,
     normalise: tl.constexpr,
     padded: tl.constexpr,
+    by_parent: tl.constexpr,
     has_scale: tl.constexpr,
     has_bias: tl.constexpr,
     operand: tl.constexpr,
@@ -219,15 +223,18 @@ def pairwise_weight_kernel(
     w = w + (r * j_pad + j)[:, None]
     w = tl.load(w, mask=(q < q_size)[None, :] & (column >= 0)[:, None], other=0.0)
     w = w.to(tl.float32).to(operand)
-    child_span, entry_span, parent_span = spans
-    at = (p[None, :] * r_size + r[:, None]) * entry_span + j[:, None] * parent_span
-    at = at + i * child_span
-    at_mask = column_mask[:, None] & (p < p_size)[None, :]
-    if has_scale:
-        s = tl.load(scale + at, mask=at_mask, other=0.0)
-    if has_bias:
-        shift = tl.load(bias + at, mask=at_mask, other=0.0)
     groups: tl.constexpr = j_tile // j_in
+    at, at_mask = entry_places(
+        first, spans, n_parents, p_size, r_size, p_pad, r_pad, j_tile, groups, by_parent
+    )
+    child_span, _, _ = spans
+    at = at + i * child_span
+    if has_scale:
+        s = tl.permute(tl.load(scales + at, mask=at_mask, other=0.0), [1, 2, 3, 0])
+        s = s[:, :, :, None, :]
+    if has_bias:
+        shift = tl.permute(tl.load(bias + at, mask=at_mask, other=0.0), [1, 2, 3, 0])
+        shift = shift[:, :, :, None, :]
     shape: tl.constexpr = [groups, r_pad, j_in, per_tile, p_pad]
     parent = first + tl.arange(0, groups)[:, None] * j_in + tl.arange(0, j_in)[None, :]
     parent = parent[:, :, None]
@@ -248,11 +255,11 @@ def pairwise_weight_kernel(
             rows = tl.where(here & (q == q_size)[None, :], 1.0, rows)
         rows = rows.to(operand)
         u = tl.dot(w, tl.trans(rows), input_precision=precision)
+        u = tl.reshape(u, shape)
         if has_scale:
             u = u * s
         if has_bias:
             u = u + shift
-        u = tl.reshape(u, shape)
         if normalise:
             inverse = inverse_length(tl.sum(tl.sum(u * u, axis=4), axis=1))
             u = u * inverse[:, None, :, :, None]

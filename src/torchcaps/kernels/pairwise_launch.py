@@ -60,7 +60,8 @@ class Scaled:
         """Scale and bias as ``[i e j]``, i or j being 1 if all are alike, and their strides."""
         given = [x for x in (self.scale, self.bias) if x is not None]
         shape = torch.broadcast_shapes((1, 1, 1), *(x.shape for x in given))
-        i, j, e = *shape[:2], self.layout.rows * self.layout.weight.shape[3]
+        i, j = shape[:2]
+        e = self.layout.rows * self.layout.weight.shape[3]
         scale, bias = (
             None if x is None else copied(x.expand(i, j, e).transpose(1, 2), torch.float32)
             for x in (self.scale, self.bias)
@@ -76,11 +77,12 @@ class Scaled:
 
     def common(self) -> dict[str, object]:
         """What all kernels are compiled for."""
-        scale, bias, _ = self.affine
+        scale, bias, spans = self.affine
         return {
             "n_weights": self.layout.weight.shape[0],
             "j_tile": self.j_tile,
             "normalise": self.normalise,
+            "by_parent": spans[2] > 0,
             "has_scale": scale is not None,
             "has_bias": bias is not None,
             "num_warps": self.warps,
@@ -218,7 +220,7 @@ def _other_gradients(
     layout = votes.layout
     n, i = layout.n_windows, layout.n_children
     p_pad, _, r_pad, j_pad = layout.pads
-    t, j, q, r = layout.weight.shape
+    _, j, q, r = layout.weight.shape
     scale, bias, _ = votes.affine
     apart = shifts or scale is not None
     rows = p_pad if apart else 1
@@ -255,7 +257,7 @@ def _other_gradients(
 def _sorted(votes: Scaled, products: Tensor, *, shifts: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of weight, scale and bias from ``[i p q r j]``, the last q being a one."""
     weight = votes.layout.weight
-    t, j, q, r = weight.shape
+    t, _, q, r = weight.shape
     d_scale, d_bias = products.new_empty(0), products.new_empty(0)
     if shifts and votes.bias is not None:
         d_bias = products[:, :, q].flatten(1, 2).transpose(1, 2).sum_to_size(votes.bias.shape)
