@@ -15,6 +15,8 @@ from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
 from torchcaps.kernels.layout import Layout
 from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
+from torchcaps.kernels.pairwise import pairwise_kernel
+from torchcaps.kernels.pairwise_backward import pairwise_child_kernel, pairwise_weight_kernel
 
 MOST = 227 * 1024
 PLACES: dict[str, Any] = {"width_k": 3, "n_types": 32, "padded": False}
@@ -36,6 +38,7 @@ def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: 
     signature: dict[str, Any] = {}
     given: dict[tuple[int, ...], Any] = {}
     hints: dict[tuple[int, ...], Any] = {}
+    low = () if values.get("operand") == tl.float32 else LOW
     for index, name in enumerate(kernel.arg_names):
         if name in values or name in absent:
             signature[name] = "constexpr"
@@ -49,7 +52,7 @@ def build(kernel: Any, absent: tuple[str, ...], warps: int, depth: int, values: 
         elif name in NUMBERS:
             signature[name] = "i32"
         else:
-            signature[name] = "*bf16" if name in LOW else "*fp32"
+            signature[name] = "*bf16" if name in low else "*fp32"
             hints[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, given, hints)
     options = {"num_warps": warps, "num_stages": depth}
@@ -69,9 +72,13 @@ def main() -> None:
         build(attend_kernel, absent[:2], warps, 3, attend | {"backward": True})
         small = sizes | common | {"q_pad": warps, "block": 16 // warps}
         build(child_kernel, (), warps, 3, small)
+        build(child_kernel, (), warps, 3, small | {"operand": tl.float32, "precision": "ieee"})
         where = {"width_out": 7, "area_out": 49}
         build(weight_kernel, (), warps, 3, small | PLACES | where)
     _head()
+    for apart in (False, True):
+        _pairwise(SIZES, apart)
+        _pairwise(SIZES | {"operand": tl.float32, "precision": "ieee"}, apart)
     for uniform in (False, True):
         form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
         absent = ("bias", "gradient", "logits", "d_activations", "linear")
@@ -110,6 +117,23 @@ def _head() -> None:
         layout.stages(64 * layout.columns, 3),
         small | places | where,
     )
+
+
+def _pairwise(sizes: dict[str, Any], apart: bool) -> None:
+    """Pairwise routing, with a scale and a bias of every vote or of none."""
+    given = sizes | PLACES | {"n_weights": 64, "j_tile": 32, "normalise": True, "by_parent": apart}
+    given |= {"has_scale": apart, "has_bias": apart}
+    none: tuple[str, ...] = () if apart else ("scales", "bias")
+    through = given | {"q_pad": 16, "groups": 2, "varied": apart, "stages": 4 - 3 * apart}
+    for linked, weighed in ((False, False), (True, False), (False, True)):
+        absent = none + (() if linked else ("given",)) + (("squares",) if linked or weighed else ())
+        absent += ("total",) if linked else () if weighed else ("links",)
+        build(pairwise_kernel, absent, 8, 3, through | {"linked": linked, "weighed": weighed})
+    for weighed in (False, True):
+        absent = (*none, "square" if weighed else "links")
+        build(pairwise_child_kernel, absent, 8, 3, through | {"weighed": weighed})
+        shape = {"q_pad": 8 if apart else 16, "j_in": 4, "apart": apart, "weighed": weighed}
+        build(pairwise_weight_kernel, absent, 8, 2, given | shape)
 
 
 if __name__ == "__main__":

@@ -132,14 +132,19 @@ def _agreement(
 
 
 def compare_routing(
-    case: Case, make: Callable[..., RoutingFactory], dtype: torch.dtype, device: str
+    case: Case,
+    make: Callable[..., RoutingFactory],
+    dtype: torch.dtype,
+    device: str,
+    *,
+    n_draws: int = 8,
 ) -> None:
-    """A fused routing errs at most twice as much as the plain one, over eight draws.
+    """A fused routing errs at most twice as much as the plain one, over several draws.
 
     Iterations amplify rounding, by how much is chance: one draw says little.
     """
     draws: list[tuple[Result, Result, Result]] = []
-    for seed in range(8):
+    for seed in range(n_draws):
         exact = case.inputs(dtype, device, seed)
         low = {k: x.to(dtype) for k, x in exact.items()}
         fused, plain = make(implementation="fused"), make(implementation="torch")
@@ -154,6 +159,11 @@ def _scaled(draws: list[tuple[Result, Result, Result]], index: int, name: str) -
     """One tensor of all draws, each divided by its size."""
     parts = [(one[index][name].double() / one[2][name].norm()).flatten() for one in draws]
     return torch.cat(parts)
+
+
+def routed(case: Case, factory: RoutingFactory, dtype: torch.dtype, device: str) -> Result:
+    """What a routing returns in one precision, and all gradients."""
+    return _routing(case, factory, {k: x.to(dtype) for k, x in case.inputs(dtype, device).items()})
 
 
 def _routing(case: Case, factory: RoutingFactory, inputs: dict[str, Tensor]) -> Result:
@@ -180,12 +190,15 @@ FUSED: dict[str, Callable[..., RoutingFactory]] = {
     "dynamic, one iteration": lambda **k: partial(tc.DynamicRouting, iterations=1, **k),
     "inverted attention": lambda **k: partial(tc.InvertedAttentionRouting, iterations=3, **k),
     "em": lambda **k: partial(tc.EMRouting, iterations=3, **k),
-    "pairwise": lambda **k: partial(tc.PairwiseRouting, **k),
-    "pairwise, sums": lambda **k: partial(
-        tc.PairwiseRouting, normalise=False, half=False, unit=False, **k
-    ),
     "em, one iteration": lambda **k: partial(tc.EMRouting, iterations=1, cost_scale=5.0, **k),
 }
+PAIRWISE: dict[str, Callable[..., RoutingFactory]] = {
+    "pairwise": lambda **k: partial(tc.PairwiseRouting, **k),
+    "pairwise, not normalised": lambda **k: partial(
+        tc.PairwiseRouting, normalise=False, half=False, unit=False, **k
+    ),
+}
+"""The routings whose votes may have a scale and a learned bias."""
 
 
 def compare(got: Result, plain: Result, exact: Result, dtype: torch.dtype) -> None:

@@ -88,7 +88,7 @@ class Scaled:
             "num_warps": self.warps,
             **self.layout.places(),
             **self.layout.sizes(),
-            "precision": "ieee",
+            "precision": self.layout.summed_precision,
         }
 
     def by_children(self) -> dict[str, object]:
