@@ -85,8 +85,16 @@ def obstacle(votes: Votes | Tensor, *, scaled: bool = False) -> str | None:
         return (
             f"{j} parents with poses of {votes.rows}x{r} from rows of {q} are too many for one tile"
         )
+    return _scaled_obstacle(votes, most // 4) if scaled else None
+
+
+def _scaled_obstacle(votes: Votes, most: int) -> str | None:
+    """Why votes that may have a scale have no kernel: rows of poses are kept apart if they do."""
+    q, r = votes.weight.shape[2:]
+    if power(r) > 128:
+        return f"rows of {r} numbers in the poses of the parents are too large"
     learned = votes.scale is not None or (votes.bias is not None and votes.bias.requires_grad)
-    if learned and power(votes.rows) * power(q + 1) > 128:
+    if learned and power(votes.rows) * power(q + 1) > most:
         return f"poses of {votes.rows}x{q} with a scale or a learned bias are too large"
     return None
 

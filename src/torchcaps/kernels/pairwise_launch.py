@@ -75,6 +75,10 @@ class Scaled:
             size += 2 * 64 * self.columns * 4
         return max(1, min(4, ROOM // size))
 
+    def precision(self, wide: int) -> str:
+        """Exact products in float32 if they are so narrow that registers hold what they need."""
+        return self.layout.summed_precision if wide <= 32 else self.layout.precision
+
     def common(self) -> dict[str, object]:
         """What all kernels are compiled for."""
         scale, bias, spans = self.affine
@@ -88,7 +92,6 @@ class Scaled:
             "num_warps": self.warps,
             **self.layout.places(),
             **self.layout.sizes(),
-            "precision": self.layout.summed_precision,
         }
 
     def by_children(self) -> dict[str, object]:
@@ -100,6 +103,7 @@ class Scaled:
             "varied": self.affine[2][0] > 0,
             "stages": self.stages(q_pad),
             **self.common(),
+            "precision": self.precision(q_pad),
         }
 
     def where(self) -> tuple[object, ...]:
@@ -248,7 +252,7 @@ def _other_gradients(
             apart=apart,
             weighed=links is not None,
             num_stages=2,
-            **votes.common(),
+            **votes.common() | {"precision": votes.precision(rows * q_pad)},
         )
     products = products.sum(dim=0)[:, : layout.rows if apart else 1, :, :r, :j]
     return _sorted(votes, products, shifts=shifts)
