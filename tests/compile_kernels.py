@@ -21,6 +21,8 @@ from torchcaps.kernels.gaussian_uniform import (
 )
 from torchcaps.kernels.layout import Layout
 from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
+from torchcaps.kernels.pairwise import pairwise_kernel
+from torchcaps.kernels.pairwise_backward import pairwise_child_kernel, pairwise_weight_kernel
 
 MOST = 227 * 1024
 PLACES: dict[str, Any] = {"width_k": 3, "n_types": 32, "padded": False}
@@ -61,13 +63,16 @@ def build(
     signature: dict[str, Any] = {}
     given: dict[tuple[int, ...], Any] = {}
     hints: dict[tuple[int, ...], Any] = {}
+    low = () if values.get("operand") == tl.float32 else low
     for index, name in enumerate(kernel.arg_names):
         if name in values or name in absent:
             signature[name] = "constexpr"
             given[(index,)] = values.get(name)
         elif name == "geometry":
             signature[name] = ("i32",) * 7
-        elif name in ("scale", "eps"):
+        elif name == "spans":
+            signature[name] = ("i32",) * 3
+        elif name in ("scale", "eps", "factor"):
             signature[name] = "fp32"
         elif name in NUMBERS:
             signature[name] = "i32"
@@ -92,9 +97,13 @@ def main() -> None:
         build(attend_kernel, absent[:2], warps, 3, attend | {"backward": True})
         small = sizes | common | {"q_pad": warps, "block": 16 // warps}
         build(child_kernel, (), warps, 3, small)
+        build(child_kernel, (), warps, 3, small | {"operand": tl.float32, "precision": "ieee"})
         where = {"width_out": 7, "area_out": 49}
         build(weight_kernel, (), warps, 3, small | PLACES | where)
     _head()
+    for apart in (False, True):
+        _pairwise(SIZES, apart)
+        _pairwise(SIZES | {"operand": tl.float32, "precision": "ieee"}, apart)
     for uniform in (False, True):
         form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
         absent = ("bias", "gradient", "logits", "d_activations", "linear")
@@ -139,6 +148,23 @@ def _head() -> None:
         layout.stages(64 * layout.columns, 3),
         small | places | where,
     )
+
+
+def _pairwise(sizes: dict[str, Any], apart: bool) -> None:
+    """Pairwise routing, with a scale and a bias of every vote or of none."""
+    given = sizes | PLACES | {"n_weights": 64, "j_tile": 32, "normalise": True, "by_parent": apart}
+    given |= {"has_scale": apart, "has_bias": apart}
+    none: tuple[str, ...] = () if apart else ("scales", "bias")
+    through = given | {"q_pad": 16, "groups": 2, "varied": apart, "stages": 4 - 3 * apart}
+    for linked, weighed in ((False, False), (True, False), (False, True)):
+        absent = none + (() if linked else ("given",)) + (("squares",) if linked or weighed else ())
+        absent += ("total",) if linked else () if weighed else ("links",)
+        build(pairwise_kernel, absent, 8, 3, through | {"linked": linked, "weighed": weighed})
+    for weighed in (False, True):
+        absent = (*none, "square" if weighed else "links")
+        build(pairwise_child_kernel, absent, 8, 3, through | {"weighed": weighed})
+        shape = {"q_pad": 8 if apart else 16, "j_in": 4, "apart": apart, "weighed": weighed}
+        build(pairwise_weight_kernel, absent, 8, 2, given | shape)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 """Kernels in Triton's interpreter; run by test_kernels.py with TRITON_INTERPRET=1."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 
 import torchcaps as tc
 from kernel_cases import (
     CASES,
     FUSED,
+    PAIRWISE,
+    SCALED,
     Case,
     agreement,
     compare,
@@ -20,7 +24,15 @@ from kernel_cases import (
     exact_agreement,
 )
 from torchcaps.capsules import Votes, Window
-from torchcaps.kernels import gaussian_launch, gaussian_ops, launch, norm_ops, ops, pose_norm
+from torchcaps.kernels import (
+    gaussian_launch,
+    gaussian_ops,
+    launch,
+    norm_ops,
+    ops,
+    pairwise_ops,
+    pose_norm,
+)
 from torchcaps.kernels.gaussian_launch import Moments
 from torchcaps.kernels.product_launch import by_products
 from torchcaps.routing import RoutingFactory
@@ -102,6 +114,48 @@ def test_couplings_that_nobody_uses_have_no_gradient(monkeypatch: pytest.MonkeyP
     assert all(gradient is None for gradient in seen)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", SCALED)
+def test_pairwise_votes_may_have_a_scale(case: str, dtype: str) -> None:
+    compare_routing(SCALED[case], PAIRWISE["pairwise"], DTYPES[dtype], "cpu", n_draws=2)
+
+
+@pytest.mark.parametrize("case", ["few windows", "shared and biased"])
+def test_pairwise_votes_may_have_none(case: str) -> None:
+    compare_routing(CASES[case], PAIRWISE["pairwise"], torch.float32, "cpu", n_draws=2)
+
+
+@pytest.mark.parametrize("case", ["few windows", "per entry"])
+def test_pairwise_votes_need_not_be_normalised(case: str) -> None:
+    make = PAIRWISE["pairwise, not normalised"]
+    compare_routing((CASES | SCALED)[case], make, torch.float32, "cpu", n_draws=2)
+
+
+def test_a_vote_without_a_direction_counts_as_zero_and_gets_no_gradient() -> None:
+    torch.manual_seed(0)
+    poses = torch.randn(2, 5, 4)
+    poses[:, 1], poses[:, 2] = 0, 1e-8 * poses[:, 2]
+    poses.requires_grad_()
+    votes = Votes(poses, torch.randn(5, 3, 4, 4))
+    got, plain = (
+        tc.PairwiseRouting(5, 3, 4, implementation=way)(votes) for way in ("fused", "torch")
+    )
+    for a, b in zip(got, plain, strict=True):
+        torch.testing.assert_close(a, b)
+    (gradient,) = torch.autograd.grad(got.poses.sum() + got.couplings.square().sum(), poses)
+    assert torch.equal(gradient[:, 1:3], torch.zeros(2, 2, 4))
+    assert bool((gradient[:, 3:] != 0).any())
+
+
+def test_no_pairwise_votes_at_all_are_routed() -> None:
+    poses = torch.zeros(0, 5, 4, requires_grad=True)
+    weight, scale = torch.randn(5, 3, 4, 4, requires_grad=True), torch.ones(4, requires_grad=True)
+    routed = tc.PairwiseRouting(5, 3, 4, implementation="fused")(Votes(poses, weight, scale))
+    assert [list(x.shape) for x in routed] == [[0, 3, 4], [0, 3], [0, 5, 3]]
+    for x in torch.autograd.grad(sum(x.sum() for x in routed), (poses, weight, scale)):
+        assert torch.equal(x, torch.zeros_like(x))
+
+
 def operands() -> tuple[Tensor, Tensor, Tensor, list[int]]:
     poses = torch.randn(2, 4, 4, 2, 8, requires_grad=True)
     weight = torch.randn(8, 3, 4, 2, requires_grad=True)
@@ -123,6 +177,17 @@ def test_the_moments_operator_keeps_its_promises(uniform: bool) -> None:
     square = None if uniform else (-torch.rand(8, 3, 4)).requires_grad_()
     arguments = (poses, weight, None, activations, centre, constant, square, window)
     torch.library.opcheck(gaussian_ops._moments, arguments)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_pairwise_operators_keep_their_promises(scaled: bool) -> None:
+    poses, weight, total, window = operands()
+    torch.use_deterministic_algorithms(False)
+    scale = torch.randn(4, requires_grad=True) if scaled else None
+    bias = torch.randn(8, 3, 4, requires_grad=True) if scaled else None
+    votes = (poses, weight, scale, bias, window)
+    torch.library.opcheck(pairwise_ops._sums, (*votes, True))
+    torch.library.opcheck(pairwise_ops._links, (*votes, total, True, 0.1))
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3, 7, 16), (1, 1), (300, 36)])
@@ -191,6 +256,38 @@ def test_layers_compile_export_and_lower_their_precision() -> None:
     torch.testing.assert_close(low[0].float(), expected[0], rtol=0.05, atol=0.05)
 
 
+def test_a_pairwise_layer_compiles_to_what_is_asked_for() -> None:
+    torch.use_deterministic_algorithms(False)
+    torch.manual_seed(0)
+    layer = tc.LinearCapsules(
+        5, 3, 4, 4, routing=PAIRWISE["pairwise"](implementation="fused"), matrix=True,
+        vote_norm=tc.VoteNorm,
+    ).eval()  # fmt: skip
+    poses, ran = torch.randn(2, 5, 4), list[str]()
+
+    def forward(poses: Tensor) -> tuple[Tensor, Tensor]:
+        routed = layer(tc.Capsules(poses))
+        return routed.poses, routed.activations
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        ran.extend(str(node.target) for node in graph.graph.nodes)
+        boxed: Callable[..., Any] = make_boxed_func(graph.forward)
+        return boxed
+
+    compiled = torch.compile(forward, fullgraph=True, backend=aot_autograd(fw_compiler=backend))
+    exported = torch.export.export(layer, (tc.Capsules(poses),)).module()(tc.Capsules(poses))
+    for out in (compiled(poses), exported[:2]):
+        for a, b in zip(out, forward(poses), strict=True):
+            torch.testing.assert_close(a, b)
+    compiled(poses)[0].sum().backward()
+    assert layer.vote_norm is not None
+    for parameter in layer.parameters():
+        assert parameter.grad is not None
+        assert bool(parameter.grad.isfinite().all())
+    assert any("pairwise_sums" in name for name in ran)
+    assert not any("pairwise_links" in name for name in ran)
+
+
 def test_the_repr_says_that_the_kernel_runs() -> None:
     assert "implementation=fused" in repr(tc.DynamicRouting(3, 4, 5))
     assert "implementation=torch" in repr(tc.DynamicRouting(3, 4, 5, implementation="torch"))
@@ -225,6 +322,13 @@ def test_what_has_no_kernel_is_refused_with_a_reason(why: str) -> None:
     with pytest.raises(ValueError, match=why):
         tc.DynamicRouting(3, 4, 4, implementation="fused")(votes)
     assert tc.DynamicRouting(3, 4, 4).to(torch.float64 if "float32" in why else None)(votes)
+
+
+def test_large_poses_with_a_scale_take_the_plain_function() -> None:
+    votes = Votes(torch.randn(2, 3, 256), torch.randn(3, 4, 16, 1), torch.ones(16))
+    with pytest.raises(ValueError, match="16x16 with a scale"):
+        tc.PairwiseRouting(3, 4, 16, implementation="fused")(votes)
+    assert tc.PairwiseRouting(3, 4, 16)(votes).poses.isfinite().all()
 
 
 def test_parents_of_different_windows_take_the_plain_function() -> None:

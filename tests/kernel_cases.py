@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ class Case:
     biased: bool = False
     leaky: bool = False
     scattered: bool = False
+    norm: Literal["entry", "capsule"] | None = None
 
     def inputs(self, dtype: torch.dtype, device: str, seed: int = 0) -> dict[str, Tensor]:
         """Random tensors that ``dtype`` can hold exactly, in float64."""
@@ -47,6 +49,8 @@ class Case:
             "activations": (n, i),
             "d_poses": (n, self.j, e),
             "d_couplings": (n, i, self.j),
+            "scale": (e,) if self.norm == "entry" else (i, self.j, e),
+            "shift": (e,) if self.norm == "entry" else (i, self.j, e),
         }
         made = {
             k: torch.randn(s, generator=generator, dtype=torch.float64) for k, s in shapes.items()
@@ -62,6 +66,10 @@ class Case:
             poses = poses.permute(0, 4, 3, 1, 2).contiguous().permute(0, 3, 4, 2, 1)
         if self.window is None:
             poses = poses.flatten(1, 3)
+        if self.norm is not None:
+            return Votes(
+                poses, inputs["weight"], inputs["scale"], inputs["shift"], window=self.window
+            )
         bias = inputs["bias"].detach() if self.biased else None
         return Votes(poses, inputs["weight"], bias=bias, window=self.window)
 
@@ -79,6 +87,14 @@ CASES = {
     "scattered": Case((2, 4, 3, 3, 12), 7, 4, 3, Window((2, 3)), scattered=True),
     "no batch": Case((0, 1, 1, 3, 4), 2, 2, 2),
 }
+SCALED = {
+    "per entry": Case((3, 1, 1, 7, 16), 10, 4, 4, norm="entry"),
+    "per capsule": Case((2, 3, 4, 2, 6), 5, 3, 3, Window((2, 3), (1, 1), (0, 1)), norm="capsule"),
+    "vectors": Case((5, 1, 1, 9, 8), 10, 8, 16, norm="entry"),
+    "two blocks of parents": Case((3, 3, 1, 2, 4), 37, 2, 3, shared=True, norm="capsule"),
+    "scattered": Case((2, 4, 3, 3, 12), 7, 4, 3, Window((2, 3)), scattered=True, norm="entry"),
+}
+"""Votes with a learned scale and bias, as batch normalisation makes them."""
 
 
 def agreement(case: Case, dtype: torch.dtype, device: str, *, fused: bool) -> Result:
@@ -116,14 +132,19 @@ def _agreement(
 
 
 def compare_routing(
-    case: Case, make: Callable[..., RoutingFactory], dtype: torch.dtype, device: str
+    case: Case,
+    make: Callable[..., RoutingFactory],
+    dtype: torch.dtype,
+    device: str,
+    *,
+    n_draws: int = 8,
 ) -> None:
-    """A fused routing errs at most twice as much as the plain one, over eight draws.
+    """A fused routing errs at most twice as much as the plain one, over several draws.
 
     Iterations amplify rounding, by how much is chance: one draw says little.
     """
     draws: list[tuple[Result, Result, Result]] = []
-    for seed in range(8):
+    for seed in range(n_draws):
         exact = case.inputs(dtype, device, seed)
         low = {k: x.to(dtype) for k, x in exact.items()}
         fused, plain = make(implementation="fused"), make(implementation="torch")
@@ -140,10 +161,15 @@ def _scaled(draws: list[tuple[Result, Result, Result]], index: int, name: str) -
     return torch.cat(parts)
 
 
+def routed(case: Case, factory: RoutingFactory, dtype: torch.dtype, device: str) -> Result:
+    """What a routing returns in one precision, and all gradients."""
+    return _routing(case, factory, {k: x.to(dtype) for k, x in case.inputs(dtype, device).items()})
+
+
 def _routing(case: Case, factory: RoutingFactory, inputs: dict[str, Tensor]) -> Result:
     """What a routing returns for the votes of a case, and all gradients."""
     torch.manual_seed(0)
-    names = ("poses", "weight", "activations")
+    names = ("poses", "weight", "activations", "scale", "shift")
     leaves = {k: inputs[k].detach().requires_grad_() for k in names}
     inputs = {**inputs, **leaves}
     votes = case.votes(inputs)
@@ -166,6 +192,13 @@ FUSED: dict[str, Callable[..., RoutingFactory]] = {
     "em": lambda **k: partial(tc.EMRouting, iterations=3, **k),
     "em, one iteration": lambda **k: partial(tc.EMRouting, iterations=1, cost_scale=5.0, **k),
 }
+PAIRWISE: dict[str, Callable[..., RoutingFactory]] = {
+    "pairwise": lambda **k: partial(tc.PairwiseRouting, **k),
+    "pairwise, not normalised": lambda **k: partial(
+        tc.PairwiseRouting, normalise=False, half=False, unit=False, **k
+    ),
+}
+"""The routings whose votes may have a scale and a learned bias."""
 
 
 def compare(got: Result, plain: Result, exact: Result, dtype: torch.dtype) -> None:

@@ -9,12 +9,14 @@ import torchcaps as tc
 from kernel_cases import (
     CASES,
     FUSED,
+    PAIRWISE,
+    SCALED,
     Case,
-    _routing,
     agreement,
     compare,
     compare_routing,
     exact_agreement,
+    routed,
 )
 from torchcaps.capsules import Window
 
@@ -28,6 +30,11 @@ LARGER = {
     "primary to digits": Case((70, 1, 1, 288, 8), 10, 8, 16),
 }
 ALL = CASES | LARGER
+ZHAO = {
+    "primary to hidden": Case((40, 4, 4, 4, 16), 32, 4, 4, norm="entry"),
+    "hidden to classes": Case((130, 1, 1, 16, 16), 10, 4, 4, norm="capsule"),
+}
+ONE_PASS = SCALED | ZHAO | {k: CASES[k] for k in ("linear vector", "few windows", "odd windows")}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -47,6 +54,38 @@ def test_routings_err_no_more_than_the_plain_functions(name: str, case: str, dty
     compare_routing(CASES[case], FUSED[name], DTYPES[dtype], "cuda")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", ONE_PASS)
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_pairwise_routing_errs_no_more_than_the_plain_function(
+    name: str, case: str, dtype: str
+) -> None:
+    compare_routing(ONE_PASS[case], PAIRWISE[name], DTYPES[dtype], "cuda")
+
+
+@pytest.mark.parametrize("name", ZHAO)
+def test_pairwise_routing_gives_the_same_bits(name: str) -> None:
+    fused = PAIRWISE["pairwise"](implementation="fused")
+    first, second = (routed(ZHAO[name], fused, torch.bfloat16, "cuda") for _ in range(2))
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), f"{key} differs from run to run"
+
+
+def test_zhaos_network_scores_alike_with_and_without_the_kernel() -> None:
+    torch.manual_seed(0)
+    network = tc.ResCapsNet((3, 32, 32), 10, blocks=(1, 1, 1)).cuda().eval()
+    images = torch.rand(3, 3, 32, 32, device="cuda")
+    assert "implementation=fused" in repr(network)
+    fused = network(images, couplings=True)
+    for module in network.modules():
+        if isinstance(module, tc.PairwiseRouting):
+            module.implementation = "torch"
+    plain = network(images, couplings=True)
+    torch.testing.assert_close(fused.scores, plain.scores, rtol=1e-3, atol=1e-4)
+    for a, b in zip(fused.couplings, plain.couplings, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", LARGER)
 def test_the_same_input_gives_the_same_bits(name: str) -> None:
     first, second = (agreement(LARGER[name], torch.bfloat16, "cuda", fused=True) for _ in range(2))
@@ -59,17 +98,17 @@ def test_em_without_votes_errs_no_more_and_repeats_itself(iterations: int) -> No
     case, kind = LARGER["capsule convolution"], torch.bfloat16
     make = partial(partial, tc.EMRouting, iterations=iterations)
     compare_routing(case, make, kind, "cuda")
-    inputs = {k: x.to(kind) for k, x in case.inputs(kind, "cuda").items()}
-    first, second = (_routing(case, make(implementation="fused"), inputs) for _ in range(2))
+    first, second = (routed(case, make(implementation="fused"), kind, "cuda") for _ in range(2))
     for key, value in first.items():
         assert torch.equal(value, second[key]), f"{key} differs from run to run"
 
 
-@pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em"])
+@pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em", "pairwise"])
 def test_a_layer_compiles_and_is_captured(name: str) -> None:
     torch.manual_seed(0)
+    routing = (FUSED | PAIRWISE)[name](implementation="fused")
     layer = tc.ConvCapsules(
-        4, 8, 16, 16, kernel_size=3, routing=FUSED[name](implementation="fused"), matrix=True,
+        4, 8, 16, 16, kernel_size=3, routing=routing, matrix=True,
         competition="window",
     ).cuda()  # fmt: skip
     poses = torch.randn(2, 6, 6, 4, 16, device="cuda")

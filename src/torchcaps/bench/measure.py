@@ -26,7 +26,7 @@ from torchcaps.functional import (
     spread_loss,
 )
 from torchcaps.layers import CapsuleHead, ConvCapsules
-from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, build
+from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, ResCapsNet, build
 from torchcaps.models.network import Classifier
 from torchcaps.models.zoo import ZOO
 from torchcaps.routing import EMRouting, Routing
@@ -134,7 +134,7 @@ def network(setting: Setting) -> Network:
     if isinstance(net, CapsNet):
         net.set_iterations(1)
         return net
-    if not isinstance(net, AttentionCapsNet | EMCapsNet):
+    if not isinstance(net, AttentionCapsNet | EMCapsNet | ResCapsNet):
         raise ValueError(f"{setting.case} has no floor to be compared with")
     pooled = nn.Sequential(
         net.backbone,

@@ -43,6 +43,11 @@ PLANS: dict[str, tuple[Setting, ...]] = {
         _low(SABOUR, PLAIN, 2048),
         _low(HINTON, PLAIN, 64, 2),
     ),
+    "pairwise": tuple(
+        _low(ZHAO, arrangement, batch)
+        for batch in (128, 512)
+        for arrangement in (FLOOR, BEST, PLAIN)
+    ),
     "quick": (
         *(_low(TSAI, arrangement, 512) for arrangement in ("floor+graph", "fused+graph")),
         _low(TSAI, "fused+graph", 128),

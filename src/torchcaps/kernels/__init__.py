@@ -7,6 +7,7 @@ from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
 from torchcaps.kernels.gaussian_ops import moments, moved_centre
 from torchcaps.kernels.norm_ops import pose_norm
 from torchcaps.kernels.ops import attend, lowered, obstacle, size_obstacle
+from torchcaps.kernels.pairwise_ops import pairwise_links, pairwise_sums
 
 __all__ = [
     "attend",
@@ -15,6 +16,8 @@ __all__ = [
     "moments",
     "moved_centre",
     "obstacle",
+    "pairwise_links",
+    "pairwise_sums",
     "pose_norm",
     "size_obstacle",
     "worth_chunking",

@@ -58,7 +58,8 @@ def child_kernel(
     """Gradient of child poses by window, ``[n i d]``, from that of the votes.
 
     A program owns a tile of windows and goes through blocks of children, ``block`` times ``q_pad``
-    columns at a time.
+    columns at a time. With ``precision`` "ieee" the products over up to 512 columns are sums of
+    float32 numbers: a tensor core cuts off what it adds up.
     """
     tile = tl.program_id(0)
     part = tl.program_id(1)
@@ -95,9 +96,12 @@ def child_kernel(
     for base in tl.range(start, tl.minimum(start + n_part, n_children), block, num_stages=stages):
         child = base + g
         child_mask = (child < n_children) & (q < q_size)
-        w = weight + ((child % n_weights) * q_size + q)[None, :] * (r_pad * j_pad) + column[:, None]
-        w = tl.load(w, mask=child_mask[None, :] & (column >= 0)[:, None], other=0.0)
-        w = w.to(tl.float32).to(operand)
+        if precision != "ieee":
+            w = weight + ((child % n_weights) * q_size + q)[None, :] * (r_pad * j_pad)
+            w = tl.load(
+                w + column[:, None], mask=child_mask[None, :] & (column >= 0)[:, None], other=0.0
+            )
+            w = w.to(tl.float32).to(operand)
         rows = tl.zeros([64, block * q_pad], dtype=tl.float32)
         for one in tl.static_range(block):
             mask = link_mask & (base + one < n_children)
@@ -107,8 +111,15 @@ def child_kernel(
                 c[:, None, :, None, :], behind, dl[:, None, :, None, :], before, operand
             )
             d_votes = tl.reshape(d_votes, [64, r_pad * j_pad])
-            own = tl.dot(d_votes, w, input_precision=precision)
-            rows = own if block == 1 else tl.where((g == one)[None, :], own, rows)
+            if precision == "ieee":
+                start_of = weight + ((base + one) % n_weights) * (q_size * r_pad * j_pad) + column
+                for entry in range(q_size):
+                    w = tl.load(start_of + entry * (r_pad * j_pad)).to(tl.float32)
+                    own = tl.sum(d_votes * w[None, :], axis=1)
+                    rows = tl.where(((g == one) & (q == entry))[None, :], own[:, None], rows)
+            else:
+                own = tl.dot(d_votes, w, input_precision=precision)
+                rows = own if block == 1 else tl.where((g == one)[None, :], own, rows)
         tl.store(
             write + child[None, :] * (p_size * q_size),
             rows,

@@ -113,7 +113,7 @@ def _child_gradient(
             block=block,
             stages=layout.stages(2 * layout.columns * block * layout.pads[1]),
             num_warps=layout.warps,
-            **layout.sizes(),
+            **layout.sizes() | {"precision": layout.summed_precision},
         )
     return fold(layout, unfolded)
 

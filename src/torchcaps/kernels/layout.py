@@ -96,6 +96,11 @@ class Layout:
         """Three products of 10 bits make one of float32."""
         return "tf32x3"
 
+    @property
+    def summed_precision(self) -> str:
+        """For sums over many columns: what a tensor core cuts off would show in float32."""
+        return "ieee" if self.poses.dtype == torch.float32 else self.precision
+
     def packed_weight(self) -> Tensor:
         """Weights ``[t q r j]`` with zeros in the padding."""
         _, _, r_pad, j_pad = self.pads

@@ -56,8 +56,13 @@ def size_obstacle(n_parents: int, d_parent: int) -> str | None:
     return machine_obstacle()
 
 
-def obstacle(votes: Votes | Tensor) -> str | None:
-    """Why votes have no kernel, if so, in words that finish "cannot run because"."""
+def obstacle(votes: Votes | Tensor, *, scaled: bool = False) -> str | None:
+    """Why votes have no kernel, if so, in words that finish "cannot run because".
+
+    Args:
+        votes: what is to be routed.
+        scaled: whether the kernel takes votes with any scale and bias, learned or not.
+    """
     if isinstance(votes, Tensor):
         return "the votes are dense already"
     why = size_obstacle(*votes.shape[2:])
@@ -67,9 +72,9 @@ def obstacle(votes: Votes | Tensor) -> str | None:
         return f"the votes are on {votes.poses.device.type}, not on a GPU"
     if votes.child is not None:
         return "parents of different windows compete"
-    if votes.scale is not None:
+    if not scaled and votes.scale is not None:
         return "the votes have a scale"
-    bias = votes.bias
+    bias = None if scaled else votes.bias
     if bias is not None and (bias.requires_grad or bias.dim() != 3 or bias.shape[1] != 1):
         return "the votes have a bias that is learned or differs between parents"
     if _precision(votes) not in (torch.float32, torch.bfloat16):
@@ -80,6 +85,17 @@ def obstacle(votes: Votes | Tensor) -> str | None:
         return (
             f"{j} parents with poses of {votes.rows}x{r} from rows of {q} are too many for one tile"
         )
+    return _scaled_obstacle(votes, most // 4) if scaled else None
+
+
+def _scaled_obstacle(votes: Votes, most: int) -> str | None:
+    """Why votes that may have a scale have no kernel: rows of poses are kept apart if they do."""
+    q, r = votes.weight.shape[2:]
+    if power(r) > 128:
+        return f"rows of {r} numbers in the poses of the parents are too large"
+    learned = votes.scale is not None or (votes.bias is not None and votes.bias.requires_grad)
+    if learned and power(votes.rows) * power(q + 1) > most:
+        return f"poses of {votes.rows}x{q} with a scale or a learned bias are too large"
     return None
 
 

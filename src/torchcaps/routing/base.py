@@ -38,6 +38,9 @@ class Routing(nn.Module, ABC):
     has_kernel: ClassVar[bool] = False
     """Whether there is a fused twin of the plain function."""
 
+    scaled_kernel: ClassVar[bool] = False
+    """Whether that twin takes votes with a scale and a bias of any kind."""
+
     def __init__(
         self,
         n_children: int,
@@ -86,7 +89,7 @@ class Routing(nn.Module, ABC):
         """Whether the kernel routes these votes; if it was asked for and cannot, say why."""
         if self.implementation == "torch":
             return False
-        why = self.obstacle() or kernels.obstacle(votes)
+        why = self.obstacle() or kernels.obstacle(votes, scaled=self.scaled_kernel)
         if why is not None and self.implementation == "fused":
             raise ValueError(
                 f'{type(self).__name__} with implementation="fused" cannot run because {why}: '

@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import full_precision, parent_major
 from torchcaps.functional import unit as to_unit
@@ -55,11 +56,17 @@ def pairwise_agreement(
         factor = (0.5 if half else 1.0) / votes.shape[1]
         total = votes.sum(dim=1)
         squares = torch.linalg.vector_norm(votes, dim=1).square()
-        s = factor * (total.square() - squares)  # line 2
         own = torch.linalg.vector_norm(votes, dim=-1).square()
         couplings = factor * (torch.einsum("bije,bje->bij", votes, total) - own)
-        routed = Routed(to_unit(s) if unit else s, s.sum(dim=-1), couplings)  # lines 3 and 4
+        routed = _agreed(total, squares, couplings, factor=factor, unit=unit)
     return Routed(*(tensor.to(given) for tensor in routed))
+
+
+def _agreed(
+    total: Tensor, squares: Tensor, couplings: Tensor, *, factor: float, unit: bool
+) -> Routed:
+    s = factor * (total.square() - squares)  # line 2
+    return Routed(to_unit(s) if unit else s, s.sum(dim=-1), couplings)  # lines 3 and 4
 
 
 @final
@@ -77,6 +84,8 @@ class PairwiseRouting(Routing):
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "none"
+    has_kernel: ClassVar[bool] = True
+    scaled_kernel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -102,9 +111,23 @@ class PairwiseRouting(Routing):
     ) -> Routed:
         """Compare all votes for a parent with one another."""
         self.refuse(parents)
+        if self.fused(votes):
+            return self._agree(kernels.lowered(votes))
         return pairwise_agreement(
             self.cast(votes), normalise=self.normalised, half=self.halved, unit=self.unit
         )
+
+    def _agree(self, votes: Votes) -> Routed:
+        """Algorithm 1 on votes that are not cast."""
+        self.check(votes)
+        factor = (0.5 if self.halved else 1.0) / votes.shape[1]
+        with full_precision(votes.poses.device):
+            total, squares = kernels.pairwise_sums(votes, normalise=self.normalised)
+            couplings = kernels.pairwise_links(
+                votes, total, normalise=self.normalised, factor=factor
+            )
+            routed = _agreed(total, squares, couplings, factor=factor, unit=self.unit)
+        return Routed(*(tensor.to(votes.poses.dtype) for tensor in routed))
 
     def options(self) -> str:
         """What departs from Algorithm 1."""
