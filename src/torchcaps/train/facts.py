@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from torchcaps.models import Network
-from torchcaps.recipes import Recipe
+from torchcaps.recipes import RECIPES, Recipe
 from torchcaps.train.process import Process
 
-__all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row"]
+__all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row", "revision"]
 
 
 def commit() -> tuple[str, bool]:
@@ -31,9 +31,16 @@ def commit() -> tuple[str, bool]:
         pass
     try:
         name = _git(root, "rev-parse", "--short=12", "HEAD")
-        return name, bool(_git(root, "status", "--porcelain", "--", "src"))
+        where = ("src", ":!src/torchcaps/weights")  # a run does not read what earlier ones wrote
+        return name, bool(_git(root, "status", "--porcelain", "--", *where))
     except (OSError, subprocess.SubprocessError):
         return "unknown", True
+
+
+def revision() -> str:
+    """The commit in one word."""
+    name, dirty = commit()
+    return f"{name}-dirty" if dirty and name != "unknown" else name
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -94,7 +101,11 @@ def result_row(
 ) -> dict[str, Any]:
     """The row of a finished run; ``modified`` says what makes it no published row."""
     name, dirty = commit()
-    changed = [f"{key}={value}" for key, value in recipe.changed.items()]
+    usual = RECIPES.get(recipe.name, recipe).epochs
+    changed = [
+        f"{key}={value}" + f" of {usual}" * (key == "epochs")
+        for key, value in recipe.changed.items()
+    ]
     if own is not None:
         changed.append(f"data={own}")
     return {
