@@ -109,6 +109,19 @@ def test_training_itself_keeps_rows_and_curves(trained: Path, weights: Path) -> 
     assert len(list(Path("results/curves").iterdir())) == 2
 
 
+def test_a_record_says_how_many_epochs_the_recipe_asks_for(weights: Path) -> None:
+    words = ["--set", "epochs=2", "--set", "limit=64", "--set", "test_limit=50", "--device", "cpu"]
+    result = invoke("train", "demo/strokes-pairwise", *words, "--no-tensorboard")
+    assert result.exit_code == 0, result.output
+    (row,) = read_rows("results/accuracy.csv")
+    assert (row.epochs, row.modified) == (2, "epochs=2 of 1 limit=64 test_limit=50")
+    (curve,) = Path("results/curves").iterdir()
+    assert curve.name == "demo-strokes-pairwise-seed0-epochs-2-of-1-limit-64-test_limit-50.csv"
+    lines = [line.split(",") for line in curve.read_text().splitlines()]
+    assert [line[0] for line in lines] == ["epoch", "1", "2"]
+    assert all(lines[2])
+
+
 def test_shipping_writes_the_tables_when_asked(trained: Path, weights: Path) -> None:
     marks = "<!-- results -->\n<!-- /results -->\n"
     Path("docs").mkdir()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from torchcaps.models import Network
-from torchcaps.recipes import RECIPES, Recipe
+from torchcaps.recipes import Recipe
 from torchcaps.train.process import Process
 
 __all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row", "revision"]
@@ -101,11 +101,7 @@ def result_row(
 ) -> dict[str, Any]:
     """The row of a finished run; ``modified`` says what makes it no published row."""
     name, dirty = commit()
-    usual = RECIPES.get(recipe.name, recipe).epochs
-    changed = [
-        f"{key}={value}" + f" of {usual}" * (key == "epochs")
-        for key, value in recipe.changed.items()
-    ]
+    changed = [f"{key}={value}" for key, value in recipe.changed.items()]
     if own is not None:
         changed.append(f"data={own}")
     return {

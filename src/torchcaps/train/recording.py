@@ -1,6 +1,7 @@
 """What is kept of a finished run: its row, its curve and, if it is to be shipped, its weights."""
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from torchcaps.models import load
 from torchcaps.models.files import save_packed
 from torchcaps.models.pretrained import MOST_BYTES, file_name, weights_folder
+from torchcaps.recipes import RECIPES
 from torchcaps.results import Row, add_row, curve_path, write_curve
 from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import UseError
@@ -28,8 +30,8 @@ def keep(folder: RunFolder, record: str | Path, *, command: str = "") -> None:
 
     A run without test images has no row.
     """
-    row = folder.result()
-    if row is None or row["test"] is None:
+    row = _row(folder)
+    if row["test"] is None:
         return
     entry = Row(**row, command=command)
     add_row(record, entry)
@@ -57,8 +59,9 @@ def ship(
 ) -> dict[Path, dict[str, Any]]:
     """Write the best run of each recipe as weights that come with the package.
 
-    The best is so on held-out images, or on the test images where none were held out. The file is
-    scored anew on the test images, and refused where it does not do what its run did.
+    The best is so on held-out images, or on the test images where none were held out; a run with
+    changed settings is taken where there is no other. The file is scored anew on the test images,
+    and refused where it does not do what its run did.
 
     Args:
         runs: finished ones.
@@ -73,7 +76,7 @@ def ship(
     folder = weights_folder() if into is None else Path(into)
     recipes: dict[str, list[tuple[RunFolder, dict[str, Any]]]] = {}
     for run in runs:
-        row = run.result() or {}
+        row = _row(run)
         if row["test"] is None or (run.description() or {}).get("data") is not None:
             raise UseError(f"{run.path} was trained on your own images: only recipes are shipped")
         recipes.setdefault(row["recipe"], []).append((run, row))
@@ -81,10 +84,19 @@ def ship(
     for recipe, candidates in recipes.items():
         held_out = all(row["validation"] is not None for _, row in candidates)
         measure = "validation" if held_out else "test"
-        run, row = max(candidates, key=lambda pair: float(pair[1][measure]))
+        run, row = max(candidates, key=lambda one: (not one[1]["modified"], one[1][measure]))
         path = folder / file_name(recipe)
         written[path] = _ship(run, row, path, store, data_dir, device)
     return written
+
+
+def _row(folder: RunFolder) -> dict[str, Any]:
+    """The row of a finished run; a changed number of epochs names the recipe's own too."""
+    row = dict(folder.result() or {})
+    if recipe := RECIPES.get(row["recipe"]):
+        whole = rf"\g<0> of {recipe.epochs}"
+        row["modified"] = re.sub(r"\bepochs=\d+\b(?! of)", whole, row["modified"])
+    return row
 
 
 def _ship(
