@@ -18,7 +18,6 @@ import argparse
 import csv
 import datetime
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -47,6 +46,7 @@ from torchcaps.data import (
     Strokes,
     load,
 )
+from torchcaps.train.facts import revision
 
 try:
     from PIL import Image, ImageOps
@@ -231,17 +231,6 @@ def image_set(name: str) -> ImageSet:
     return loaded
 
 
-def commit() -> str:
-    """The repository's commit."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip()
-
-
 def record(path: Path, row: dict[str, object]) -> None:
     """Append one row."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,7 +292,7 @@ def main() -> None:
             "ratio": "" if theirs is None else round(ours / theirs, 1),
             "batch": options.batch,
             "torch": torch.__version__,
-            "commit": commit(),
+            "commit": revision(),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         }
         record(options.out, row)

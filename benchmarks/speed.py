@@ -15,7 +15,7 @@ import torch
 
 from torchcaps.bench import PLANS, append, measure, plan, rows_of, table
 from torchcaps.bench.measure import Measured, Setting
-from torchcaps.bench.rows import commit
+from torchcaps.train.facts import revision
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,9 +45,7 @@ def main() -> None:
         for setting in plan(name):
             new = attempt(setting, device, options.repeats)
             measured += new
-            rows = rows_of(measured, device=device, revision=commit(ROOT))[
-                len(measured) - len(new) :
-            ]
+            rows = rows_of(measured, device=device, revision=revision())[len(measured) - len(new) :]
             append(options.out, rows)
             sys.stdout.write("\n".join(table(rows).splitlines()[2:]) + "\n")
             sys.stdout.flush()

@@ -9,8 +9,8 @@ import torch
 import torchcaps as tc
 from families import family
 from torchcaps import analysis
-from torchcaps.analysis.subjects import find_weights
 from torchcaps.data import CentreCrop, Normalise
+from torchcaps.train.scoring import find_place
 
 SPEED = """\
 case,mode,implementation,batch,dtype,iterations,images_per_s,peak_mib,share_of_floor,gpu,torch,\
@@ -132,9 +132,9 @@ def test_a_recipe_opens_by_name_if_it_was_trained_here(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="torchcaps train demo/strokes-em"):
-        find_weights("demo/strokes-em")
+        find_place(Path("demo/strokes-em"))
     run = write_run(tmp_path / "runs/demo/strokes-em/seed0", recipe="demo/strokes-em")
-    assert find_weights("demo/strokes-em").resolve() == run / "weights.safetensors"
+    assert find_place(Path("demo/strokes-em")).resolve() == run
     assert analysis.open_subject("demo/strokes-em").dataset == "strokes"
 
 

@@ -49,7 +49,14 @@ def test_the_table_of_networks_is_the_one_the_command_prints() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/networks.md", "docs/looking-inside.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/networks.md",
+        "docs/looking-inside.md",
+        "docs/results.md",
+    ],
 )
 def test_documents_fit_their_width(document: str) -> None:
     lines = (README.parent / document).read_text().splitlines()

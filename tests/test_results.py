@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchcaps.models.pretrained import facts
 from torchcaps.results import (
     ACCURACY,
     COLUMNS,
     Row,
     append_row,
+    curve_path,
     markdown,
+    merge,
     read_rows,
     summarise,
     text,
+    write_curve,
+    write_page,
     write_readme,
 )
 
@@ -33,10 +39,10 @@ def row(recipe: str = "sabour2017/mnist", seed: int = 0, test: float = 99.7, **m
         "seconds": 300.0,
         "images_per_s": 120_000.0,
         "peak_mib": 900.0,
-        "modified": False,
+        "modified": "",
         "dirty": False,
         "commit": "abc1234",
-        "gpu": "NVIDIA H200",
+        "gpu": "H200",
         "torch": "2.11.0",
         "date": "2026-12-01",
         "weights_sha256": "0" * 64,
@@ -107,7 +113,7 @@ def test_broken_files_get_one_sentence(tmp_path: Path) -> None:
         (b"case,device\n1,2\n", "must begin with the known columns"),
         (header + line[:40] + b"\n", r"row 2 has \d of 18 fields; remove it"),
         (header + line + line.replace(b"99.7,", b"good,"), "row 3: test must be a number, not"),
-        (header + line.replace(b"no,no", b"no,perhaps"), "dirty must be yes or no"),
+        (header + line.replace(b",no,", b",perhaps,"), "dirty must be yes or no"),
         (header + line.replace(b"99.7,", b"999,"), "row 2: test must be between 0 and 100"),
         (header + b"\xff" + line, "is not a table of results"),
         (header + b'"' + line, "is not a table of results"),
@@ -198,7 +204,7 @@ def test_mean_spread_and_n_are_over_seeds_of_the_unchanged_recipe() -> None:
         row(seed=0, test=99.0),
         row(seed=0, test=99.6),
         row(seed=1, test=99.8),
-        row(seed=2, test=50.0, modified=True),
+        row(seed=2, test=50.0, modified="lr=0.1"),
         row(seed=3, test=50.0, dirty=True),
         row("demo/strokes-em", test=95.0, paper=None, gpu="a CPU"),
         row("another/set", test=1.0),
@@ -216,7 +222,76 @@ def test_mean_spread_and_n_are_over_seeds_of_the_unchanged_recipe() -> None:
     assert mnist.mean == pytest.approx(99.7)
     assert mnist.spread == pytest.approx(0.02**0.5)
     assert found[1].spread is None
-    assert summarise([row(modified=True)]) == []
+    assert summarise([row(modified="epochs=3 of 640 lr=0.1")]) == []
+
+
+def test_runs_of_fewer_epochs_say_so_and_stay_apart() -> None:
+    short: dict[str, Any] = {"epochs": 60, "modified": "compile=True epochs=60 of 640"}
+    rows = [row(test=99.7), row(seed=1, test=99.0, **short), row(seed=2, test=99.2, **short)]
+    whole, part = summarise(rows)
+    assert (whole.n, whole.mean, whole.of_epochs) == (1, 99.7, None)
+    assert (part.n, part.best, part.epochs, part.of_epochs) == (2, 99.2, 60, 640)
+    assert "| 99.10 ± 0.14 | 99.20 | 2 | 60 of 640 |" in markdown(rows)
+    assert text([*rows, row(modified="lr=0.1")]).endswith(
+        "Runs not shown, of other settings or uncommitted code: 1.\n"
+    )
+
+
+def test_rows_from_before_settings_were_named_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.csv"
+    append_row(path, row(modified="no"))
+    append_row(path, row(modified="yes"))
+    assert [each.modified for each in read_rows(path)] == ["", "yes"]
+
+
+def test_a_page_shows_every_run(tmp_path: Path) -> None:
+    page = tmp_path / "results.md"
+    page.write_text("mine\n<!-- results -->\n<!-- /results -->\n")
+    rows = [row(), row(seed=1, modified="epochs=60 of 640 lr=0.1", epochs=60, dirty=True)]
+    weights = {"sabour2017/mnist": {"test": 99.7, "seed": 0, "store": "int8", "bytes": 8_558_720}}
+    assert write_page(page, rows, weights)
+    written = page.read_text()
+    assert written.startswith(f"mine\n<!-- results -->\n{markdown(rows)}\n### Shipped weights\n")
+    assert "| sabour2017/mnist | 99.70 | 0 | int8 | 8,558,720 |\n\n### Every run\n" in written
+    assert "| 60 of 640 | 300 | 900 | lr=0.1, uncommitted code | abc1234 |" in written
+    assert not write_page(page, rows, weights)
+
+
+def test_a_curve_is_short_and_keeps_its_ends_and_its_best(tmp_path: Path) -> None:
+    path = curve_path(tmp_path / "accuracy.csv", row(seed=3))
+    assert path == tmp_path / "curves" / "sabour2017-mnist-seed3.csv"
+    epochs = [
+        {"epoch": n, "step": 10 * n, "lr": 1 / 3, "loss": 2 / n, "validation": 50.0, "seconds": n}
+        for n in range(1, 1000)
+    ]
+    epochs[776]["validation"] = 99.4444
+    write_curve(path, epochs)
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 200
+    assert lines[0] == "epoch,step,lr,loss,train,validation,seconds"
+    assert lines[1] == "1,10,0.3333,2,,50.000,1.0"
+    assert "777,7770,0.3333,0.002574,,99.444,777.0" in lines
+    assert lines[-1].startswith("999,")
+    write_curve(path, [{"epoch": 1, "step": 5, "validation": None}])
+    assert path.read_text().splitlines()[1:] == ["1,5,,,,,"]
+
+
+def test_runs_of_other_settings_have_curves_of_their_own(tmp_path: Path) -> None:
+    short = row(modified="epochs=60 of 640 lr=0.1")
+    assert curve_path("r/a.csv", short).name == "sabour2017-mnist-seed0-epochs-60-of-640-lr-0.1.csv"
+
+
+def test_a_record_from_elsewhere_is_added_once_with_its_curves(tmp_path: Path) -> None:
+    here, there = tmp_path / "accuracy.csv", tmp_path / "there" / "accuracy.csv"
+    append_row(here, row())
+    for each in (row(), row(seed=1, date="2026-12-02")):
+        append_row(there, each)
+        write_curve(curve_path(there, each), [{"epoch": 1}])
+    assert merge(here, there) == 1
+    assert merge(here, there) == 0
+    assert [each.seed for each in read_rows(here)] == [0, 1]
+    curves = sorted(path.name for path in (tmp_path / "curves").iterdir())
+    assert curves == ["sabour2017-mnist-seed0.csv", "sabour2017-mnist-seed1.csv"]
 
 
 def test_the_tables_show_ours_beside_the_papers() -> None:
@@ -224,20 +299,20 @@ def test_the_tables_show_ours_beside_the_papers() -> None:
     assert markdown(rows) == (
         "### Sabour 2017\n"
         "\n"
-        "| recipe | ours | seeds | paper | parameters | epochs | seconds | device |\n"
-        "|---|---|---|---|---|---|---|---|\n"
-        "| sabour2017/mnist | 99.70 ± 0.14 | 2 | 99.75 | 8,215,728 | 640 | 300 | NVIDIA H200 |\n"
+        "| recipe | paper | ours | best | seeds | epochs | seconds | images/s | device |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
+        "| sabour2017/mnist | 99.75 | 99.70 ± 0.14 | 99.80 | 2 | 640 | 300 | 120,000 | H200 |\n"
         "\n"
         "### Demo\n"
         "\n"
-        "| recipe | ours | seeds | paper | parameters | epochs | seconds | device |\n"
-        "|---|---|---|---|---|---|---|---|\n"
-        "| demo/strokes-em | 99.70 | 1 | - | 8,215,728 | 640 | 300 | NVIDIA H200 |\n"
+        "| recipe | paper | ours | best | seeds | epochs | seconds | images/s | device |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
+        "| demo/strokes-em | - | 99.70 | 99.70 | 1 | 640 | 300 | 120,000 | H200 |\n"
     )
     shown = text(rows).splitlines()
     assert shown[0] == "Sabour 2017"
     assert " ".join(shown[2].split()) == (
-        "sabour2017/mnist 99.70 ± 0.14 2 99.75 8,215,728 640 300 NVIDIA H200"
+        "sabour2017/mnist 99.75 99.70 ± 0.14 99.80 2 640 300 120,000 H200"
     )
     assert shown[1].index("paper") == shown[2].index("99.75")
     assert text([]) == markdown([]) == "No finished run is recorded yet.\n"
@@ -256,7 +331,15 @@ def test_a_readme_is_written_between_its_marks_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 
-def test_the_readme_is_in_step_with_the_record(tmp_path: Path) -> None:
-    copy = tmp_path / "README.md"
-    copy.write_text((ROOT / "README.md").read_text())
-    assert not write_readme(copy, read_rows(ROOT / ACCURACY))
+def test_the_readme_and_the_page_are_in_step_with_the_record(tmp_path: Path) -> None:
+    rows = read_rows(ROOT / ACCURACY)
+    page = partial(write_page, weights=facts())
+    for name, write in (("README.md", write_readme), ("docs/results.md", page)):
+        copy = tmp_path / Path(name).name
+        copy.write_text((ROOT / name).read_text())
+        assert not write(copy, rows)
+
+
+def test_every_run_of_the_record_has_its_curve() -> None:
+    record = ROOT / ACCURACY
+    assert [r.recipe for r in read_rows(record) if not curve_path(record, r).is_file()] == []

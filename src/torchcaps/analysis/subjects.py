@@ -21,15 +21,12 @@ from torchcaps.data import (
 )
 from torchcaps.models import Network
 from torchcaps.models import load as load_network
-from torchcaps.recipes import RECIPES, Measure, Recipe, get
+from torchcaps.recipes import Measure, Recipe, get
 from torchcaps.train.folder import RunFolder
-from torchcaps.train.scoring import find_recipe
-from torchcaps.train.scoring import find_weights as weights_of
+from torchcaps.train.scoring import find_place, find_recipe, find_weights
 from torchcaps.train.sources import load_sources
 
-__all__ = ["Prepared", "Subject", "find_weights", "open_subject"]
-
-SHIPPED = Path(__file__).parents[1] / "weights"
+__all__ = ["Prepared", "Subject", "open_subject"]
 
 
 @final
@@ -112,11 +109,11 @@ def open_subject(
         recipe: whose test images and transforms; None takes the run's own.
         device: where to look at them.
     """
-    weights = find_weights(place)
+    weights = find_weights(find_place(Path(place)))
     network = load_network(weights, device=device)
     is_run = (weights.parent / "run.json").is_file()
     folder = weights.parent if is_run else weights
-    chosen = get(recipe) if recipe is not None else _recipe_of(place, folder, network)
+    chosen = get(recipe) if recipe is not None else find_recipe(folder, network)
     described = (RunFolder(folder).description() if is_run else None) or {}
     own = None if recipe is not None else described.get("data")
     source, transforms = _images(chosen, own, data_dir, torch.device(device))
@@ -138,26 +135,6 @@ def open_subject(
         run=folder if is_run else None,
         result=(RunFolder(folder).result() if is_run else None) or {},
     )
-
-
-def find_weights(place: str | Path) -> Path:
-    """The weight file of a run folder, a path, or a recipe's name (shipped, or trained here)."""
-    path, name = Path(place), str(place)
-    if path.exists() or name not in RECIPES:
-        return weights_of(path)
-    here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
-    for candidate in (SHIPPED / f"{name.replace('/', '-')}.safetensors", *here):
-        if candidate.is_file():
-            return candidate
-    raise FileNotFoundError(
-        f"{name} has no shipped weights and was not trained here: torchcaps train {name}"
-    )
-
-
-def _recipe_of(place: str | Path, folder: Path, network: Network) -> Recipe:
-    if str(place) in RECIPES:
-        return get(str(place))
-    return find_recipe(folder, network)
 
 
 def _images(

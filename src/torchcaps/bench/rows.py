@@ -4,7 +4,6 @@ import csv
 import datetime
 import importlib.util
 import platform
-import subprocess
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 
 from torchcaps.bench.measure import Measured, network
 
-__all__ = ["COLUMNS", "append", "commit", "headline", "read", "rows_of", "table"]
+__all__ = ["COLUMNS", "append", "headline", "read", "rows_of", "table"]
 
 COLUMNS = (
     "case",
@@ -94,19 +93,6 @@ def _iterations(measured: Measured) -> str:
 
 def _processor() -> str:
     return f"{platform.machine()} CPU x{torch.get_num_threads()}"
-
-
-def commit(folder: Path) -> str:
-    """The short name of the commit, or what the file COMMIT says where there is no git."""
-    written = folder / "COMMIT"
-    if written.is_file():
-        return written.read_text().strip()
-    asked = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip()
 
 
 def append(path: Path, rows: Iterable[Row]) -> None:

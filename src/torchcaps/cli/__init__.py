@@ -9,7 +9,8 @@ from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
 from torchcaps.cli.figures import figures
 from torchcaps.cli.listing import list_recipes
-from torchcaps.cli.runs import environment, evaluate, results, train
+from torchcaps.cli.results import results, ship
+from torchcaps.cli.runs import environment, evaluate, train
 
 __all__ = ["app"]
 
@@ -25,6 +26,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(figures)
 app.command()(results)
+app.command()(ship)
 app.command()(bench)
 app.command("env")(environment)
 app.add_typer(data_app, name="data", no_args_is_help=True)

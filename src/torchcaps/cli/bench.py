@@ -21,14 +21,14 @@ def bench(
     import torch
 
     from torchcaps.bench import append, measure, plan, rows_of, table
-    from torchcaps.bench.rows import commit
+    from torchcaps.train.facts import revision
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with one_sentence(wrong_use=True):
         settings = plan(name or ("quick" if device.type == "cuda" else "small"))
     with one_sentence():
         measured = [measure(setting, device=device, repeats=repeats) for setting in settings]
-        rows = rows_of(measured, device=device, revision=commit(Path.cwd()))
+        rows = rows_of(measured, device=device, revision=revision())
         if keep is not None:
             append(keep, rows)
     typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))

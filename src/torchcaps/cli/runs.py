@@ -1,4 +1,4 @@
-"""``torchcaps train``, ``evaluate``, ``results`` and ``env``."""
+"""``torchcaps train``, ``evaluate`` and ``env``."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import typer
 
 from torchcaps.cli.shared import one_sentence
 
-__all__ = ["environment", "evaluate", "results", "train"]
+__all__ = ["environment", "evaluate", "train"]
 
 DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -42,7 +42,8 @@ def train(
         typer.Option("--set", help="key=value, such as epochs=5; may be given several times."),
     ] = None,
     record: Annotated[
-        Path, typer.Option("--results", help="The CSV a finished run adds its row to.")
+        Path,
+        typer.Option("--results", help="The CSV a run adds its row to; its curve goes beside it."),
     ] = Path("results/accuracy.csv"),
     save_every: Annotated[
         float, typer.Option(min=0, help="Minutes between checkpoints within an epoch.")
@@ -123,7 +124,8 @@ def _line(row: dict[str, Any]) -> str:
 
 def evaluate(
     runs: Annotated[
-        list[Path], typer.Argument(help="A run folder or a weight file; several are an ensemble.")
+        list[Path],
+        typer.Argument(help="Run folders, weight files or recipes; several are an ensemble."),
     ],
     recipe: Annotated[
         str | None, typer.Option(help="Whose data and transforms; default the run's own.")
@@ -148,30 +150,6 @@ def evaluate(
         return
     for name, value in scores.items():
         typer.echo(f"{name}: {value['percent']:.2f} % of {value['images']:,} images")
-
-
-def results(
-    record: Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")] = Path(
-        "results/accuracy.csv"
-    ),
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the tables into README.md too.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Print what was reached beside the papers' numbers: mean, spread and number of runs."""
-    from dataclasses import asdict
-
-    from torchcaps.results import read_rows, summarise, text, write_readme
-
-    with one_sentence():
-        rows = read_rows(record)
-        if as_json:
-            typer.echo(json.dumps([asdict(entry) for entry in summarise(rows)], indent=2))
-        else:
-            typer.echo(text(rows))
-        if write:
-            write_readme(Path("README.md"), rows)
 
 
 def environment(as_json: Json = False) -> None:

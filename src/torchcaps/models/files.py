@@ -1,23 +1,23 @@
 """Networks as safetensors files that say which network they are."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torchcaps.models.network import Network
+from torchcaps.models.packed import Tensors, fold, pack, unpack
 from torchcaps.models.zoo import ZOO, build
 from torchcaps.storage import write_bytes
 
-__all__ = ["load", "load_weights", "save"]
+__all__ = ["architecture", "describe", "load", "load_weights", "save", "save_packed"]
 
 KEY = "torchcaps"
 LIMITS = {"n_classes": 100_000, "iterations": 100}
 MAX_SIDE = 4096
-
-Tensors = dict[str, tuple[tuple[int, ...], str]]
-"""Name -> shape and type of a stored tensor."""
 
 
 def save(network: Network, path: str | Path) -> None:
@@ -25,19 +25,43 @@ def save(network: Network, path: str | Path) -> None:
 
     The file appears whole or not at all: it is written beside its place, flushed and renamed.
     """
+    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    _write(Path(path), tensors, architecture(network))
+
+
+def save_packed(
+    network: Network, path: str | Path, *, store: str, trained: Mapping[str, str | int | float]
+) -> None:
+    """Write the weights in fewer bytes, and how they came about; :func:`load` gives float32.
+
+    Args:
+        network: made by :func:`build`.
+        path: of the file.
+        store: "int8" or "float16"; see `torchcaps.models.packed`.
+        trained: recipe, seed, test accuracy and whatever else a reader wants to know.
+    """
+    described = {**architecture(network), "trained": {**trained, "store": store}}
+    _write(Path(path), pack(network, store), described)
+
+
+def _write(path: Path, tensors: dict[str, Tensor], described: dict[str, Any]) -> None:
     from safetensors.torch import save as to_bytes
 
-    path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that is")
     # one entry only: the format stores several in an order that differs from run to run
-    metadata = {KEY: json.dumps(architecture(network))}
-    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    write_bytes(path, to_bytes(tensors, metadata))
+    write_bytes(path, to_bytes(tensors, {KEY: json.dumps(described)}))
+
+
+def describe(path: str | Path) -> dict[str, Any]:
+    """What a file says it is: ``network``, ``overrides`` and, of shipped weights, ``trained``."""
+    return _header(path)[0]
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
     """Build the network a file was saved from, with its weights and their type, ready to use.
+
+    Shipped weights, which are stored in fewer bytes, come as float32.
 
     It is in evaluation mode; call ``train()`` to go on training it. Nothing is allocated before
     the file has been checked against the network it names.
@@ -55,7 +79,9 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
         raise ValueError(f"{path} holds {_say(described)}, which cannot be: {error}") from None
     _check_tensors(network, path, stored)
     # copies: the file's own pages are not aligned, and may change under the network
-    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    weights = {name: tensor.clone() for name, tensor in unpack(load_file(path)).items()}
+    if described["trained"]:
+        weights = {n: t.float() if t.is_floating_point() else t for n, t in weights.items()}
     network.load_state_dict(weights, assign=True)
     return network.to(device).eval()
 
@@ -65,12 +91,13 @@ def load_weights(network: Network, path: str | Path) -> None:
     from safetensors.torch import load_file
 
     described, stored = _header(path)
-    if network.name is not None and described != architecture(network):
+    trained = {"trained": described["trained"]}
+    if network.name is not None and described != architecture(network) | trained:
         raise ValueError(
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
     _check_tensors(network, path, stored)
-    network.load_state_dict(load_file(path))
+    network.load_state_dict(unpack(load_file(path)))
 
 
 def architecture(network: Network) -> dict[str, Any]:
@@ -103,12 +130,15 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
         raise ValueError(f"{path} does not say which torchcaps network it holds") from None
     if not _is_architecture(described):
         raise ValueError(f"{path} names a network that this version does not know")
-    return described, stored
+    return {"trained": {}, **described}, fold(stored)
 
 
 def _is_architecture(described: object) -> bool:
     """Whether metadata name a known network and overrides of sensible types and sizes."""
-    if not isinstance(described, dict) or set(described) != {"network", "overrides"}:
+    if not isinstance(described, dict) or set(described) - {"trained"} != {"network", "overrides"}:
+        return False
+    trained = described.get("trained", {})
+    if type(trained) is not dict or not all(type(v) in (str, int, float) for v in trained.values()):
         return False
     name, overrides = described["network"], described["overrides"]
     if type(name) is not str or name not in ZOO or type(overrides) is not dict:

@@ -272,6 +272,7 @@ def build(
     image_shape: ImageShape | None = None,
     n_classes: int | None = None,
     iterations: int | None = None,
+    pretrained: bool = False,
 ) -> Network:
     """Build a published network by name.
 
@@ -280,9 +281,14 @@ def build(
         image_shape: another image shape than the paper's.
         n_classes: another number of classes.
         iterations: another number of routing iterations, for a network that iterates.
+        pretrained: with the weights that come with the package, and the iterations they were
+            trained with: the best of the network, or those of a recipe that ``name`` names. The
+            network is in training mode, as every new one: call ``eval()`` before using it.
     """
     if not isinstance(name, str):
         raise ValueError(f"a network's name is a string such as 'sabour2017/mnist', not {name!r}")
+    if pretrained:
+        return _pretrained(name, image_shape, n_classes, iterations)
     if name not in ZOO:
         close = difflib.get_close_matches(name, ZOO, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "torchcaps list names them all"
@@ -296,6 +302,23 @@ def build(
     )
     network.name = name
     network.overrides = overrides
+    if iterations is not None:
+        network.set_iterations(iterations)
+    return network
+
+
+def _pretrained(
+    name: str, image_shape: ImageShape | None, n_classes: int | None, iterations: int | None
+) -> Network:
+    from torchcaps.models.pretrained import load_shipped
+
+    network = load_shipped(name)
+    for key, asked in (("image_shape", image_shape), ("n_classes", n_classes)):
+        if asked not in (None, getattr(network, key)):
+            raise ValueError(
+                f"the shipped weights of {name!r} are for {key}={getattr(network, key)}, not "
+                f"{asked}: leave {key} out, or build without pretrained"
+            )
     if iterations is not None:
         network.set_iterations(iterations)
     return network

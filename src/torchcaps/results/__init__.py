@@ -1,25 +1,40 @@
 """Rows of finished runs in, tables beside the papers' numbers out.
 
-Every finished run is a row of ``results/accuracy.csv``; runs whose settings or code were changed
-are kept there but not shown. ``test``, ``validation`` and ``paper`` are percent correct.
+Every finished run is a row of ``results/accuracy.csv`` and a curve in ``results/curves/``. Runs of
+another number of epochs than the recipe's are shown apart; runs with other changes, or of code
+that was not committed, are kept but not shown. ``test``, ``validation`` and ``paper`` are percent
+correct.
 
     append_row(ACCURACY, Row(recipe="sabour2017/mnist", seed=0, test=99.7, ...))
     print(text(read_rows(ACCURACY)))
     write_readme("README.md", read_rows(ACCURACY))
 """
 
-from torchcaps.results.record import ACCURACY, COLUMNS, Row, append_row, read_rows
-from torchcaps.results.tables import Summary, markdown, summarise, text, write_readme
+from torchcaps.results.curves import curve_path, merge, write_curve
+from torchcaps.results.record import ACCURACY, COLUMNS, Row, add_row, append_row, read_rows
+from torchcaps.results.tables import (
+    Summary,
+    markdown,
+    summarise,
+    text,
+    write_page,
+    write_readme,
+)
 
 __all__ = [
     "ACCURACY",
     "COLUMNS",
     "Row",
     "Summary",
+    "add_row",
     "append_row",
+    "curve_path",
     "markdown",
+    "merge",
     "read_rows",
     "summarise",
     "text",
+    "write_curve",
+    "write_page",
     "write_readme",
 ]

@@ -16,7 +16,7 @@ from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.train.process import Process
 
-__all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row"]
+__all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row", "revision"]
 
 HOW = ("compile", "channels_last")
 """Settings that change how fast a step is, and nothing of what it computes but its rounding."""
@@ -34,9 +34,16 @@ def commit() -> tuple[str, bool]:
         pass
     try:
         name = _git(root, "rev-parse", "--short=12", "HEAD")
-        return name, bool(_git(root, "status", "--porcelain", "--", "src"))
+        where = ("src", ":!src/torchcaps/weights")  # a run does not read what earlier ones wrote
+        return name, bool(_git(root, "status", "--porcelain", "--", *where))
     except (OSError, subprocess.SubprocessError):
         return "unknown", True
+
+
+def revision() -> str:
+    """The commit in one word."""
+    name, dirty = commit()
+    return f"{name}-dirty" if dirty and name != "unknown" else name
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -133,6 +133,16 @@ class RunFolder:
         """A line of metrics."""
         append_line(self.metrics, json.dumps(row))
 
+    def epochs(self) -> list[dict[str, Any]]:
+        """What was logged of each epoch, in order."""
+        rows = {}
+        for line in read_lines(self.metrics):
+            with suppress(ValueError, TypeError, AttributeError):
+                row = json.loads(line)
+                if row.get("kind") == "epoch":
+                    rows[int(row["epoch"])] = row
+        return [rows[epoch] for epoch in sorted(rows)]
+
     def forget_after(self, step: int) -> None:
         """Drop metrics of steps that a resumed run takes again."""
         kept = []

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from torchcaps.recipes import Recipe
-from torchcaps.results import Row, append_row, read_rows
+from torchcaps.results import read_rows
 from torchcaps.train.building import check_recipe
 from torchcaps.train.folder import RunFolder, default_folder, described
 from torchcaps.train.process import Process, UseError, joined
+from torchcaps.train.recording import keep as keep_run
 from torchcaps.train.report import Reporter
 from torchcaps.train.run import Run
 from torchcaps.train.signals import listening
@@ -65,7 +66,8 @@ def train(
         deterministic: on a GPU, only algorithms that give the same bits every time.
         sync_batch_norm: with several GPUs, take BatchNorm's statistics over all of them.
         tensorboard: write events, where tensorboard is installed.
-        record: a CSV that the row of a run with a test score is added to, once.
+        record: a CSV that the row of a run with a test score is added to, once; its curve goes
+            into ``curves/`` beside it.
         command: what started the run, for the record.
     """
     if keep < 2:
@@ -85,7 +87,7 @@ def train(
                 if finished is not None:
                     reporter.say(f"{folder.path} is finished; --fresh trains it again")
             if process.any(finished is not None):
-                return _recorded(finished or {}, record, command)
+                return _recorded(finished or {}, folder, record, command)
             root = None if data_dir is None else Path(data_dir)
             torch.manual_seed(seed)
             sources = load_sources(recipe, root=root, own=own, device=process.device)
@@ -94,21 +96,19 @@ def train(
             run.resume(tensorboard=tensorboard, save_every=save_every, keep=keep)
             try:
                 run.epochs()
-                return _recorded(run.finish(own), record, command)
+                return _recorded(run.finish(own), folder, record, command)
             finally:
                 run.close()
         finally:
             folder.close()
 
 
-def _recorded(row: dict[str, Any], record: str | Path | None, command: str) -> dict[str, Any]:
-    """Add the row of the leader to the record, if it is not in there."""
-    if record is None or not row or row["test"] is None:
-        return row
-    entry = Row(**{**row, "modified": bool(row["modified"])}, command=command)
-    known = read_rows(record) if Path(record).exists() else []
-    if not any((e.weights_sha256, e.date) == (entry.weights_sha256, entry.date) for e in known):
-        append_row(record, entry)
+def _recorded(
+    row: dict[str, Any], folder: RunFolder, record: str | Path | None, command: str
+) -> dict[str, Any]:
+    """Keep the leader's run."""
+    if record is not None and row:
+        keep_run(folder, record, command=command)
     return row
 
 

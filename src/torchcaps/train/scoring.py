@@ -6,14 +6,32 @@ from typing import Any
 
 import torch
 
-from torchcaps.models import Ensemble, Network, load
+from torchcaps.models import ZOO, Ensemble, Network, load
+from torchcaps.models.files import describe
+from torchcaps.models.pretrained import find_shipped
 from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.train.evaluate import score
 from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import Process, UseError, choose_device
 from torchcaps.train.sources import load_sources
 
-__all__ = ["evaluate_files", "find_recipe", "find_weights"]
+__all__ = ["evaluate_files", "find_place", "find_recipe", "find_weights"]
+
+
+def find_place(path: Path) -> Path:
+    """A path as it is; for the name of a recipe its shipped weights, or the run that is here."""
+    name = path.as_posix()
+    if path.exists() or (name not in RECIPES and name not in ZOO):
+        return path
+    try:
+        return find_shipped(name)
+    except ValueError as error:
+        here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
+        if here:
+            return here[0].parent
+        raise FileNotFoundError(
+            f"{error}; it was not trained here either: torchcaps train {name}"
+        ) from None
 
 
 def find_weights(path: Path) -> Path:
@@ -29,7 +47,7 @@ def find_weights(path: Path) -> Path:
 
 
 def find_recipe(path: Path, network: Network) -> Recipe:
-    """The recipe of a run folder, or the first that trains this network.
+    """The recipe of a run folder or of shipped weights, or the first that trains this network.
 
     A run that held no images out has none to be scored on but those it was trained on.
     """
@@ -37,6 +55,8 @@ def find_recipe(path: Path, network: Network) -> Recipe:
         found = get(str(described.get("recipe")))
         kept = (described.get("settings") or {}).get("hold_out", found.hold_out)
         return found.override(hold_out=kept)
+    if path.is_file() and (trained := describe(path)["trained"]):
+        return get(str(trained.get("recipe")))
     for recipe in RECIPES.values():
         if recipe.network == network.name:
             return recipe
@@ -79,7 +99,8 @@ def evaluate_files(
     """Percent of images right, by path; of several networks also ``"ensemble"``.
 
     Args:
-        paths: run folders or weight files.
+        paths: run folders, weight files, or names of recipes whose weights are shipped; those are
+            scored in float32 everywhere, others as their recipe says.
         recipe: whose data and transforms to use; None for the run's own.
         data_dir: the data folder.
         own_data: a folder with one folder of images per class, instead; None for the run's own.
@@ -89,14 +110,16 @@ def evaluate_files(
     if split not in ("test", "validation"):
         raise UseError(f"split must be test or validation, not {split!r}")
     process = Process(choose_device(device))
-    networks = [load(find_weights(path), device=process.device) for path in paths]
+    places = [find_place(path) for path in paths]
+    networks = [load(find_weights(place), device=process.device) for place in places]
+    packed = any(describe(find_weights(place))["trained"] for place in places)
     if recipe is not None:
         try:
             chosen = get(recipe)
         except ValueError as error:
             raise UseError(str(error)) from None
     else:
-        chosen, mine = _chosen(paths, networks)
+        chosen, mine = _chosen(places, networks)
         own_data = own_data or mine
     sources = load_sources(chosen, root=data_dir, own=own_data, device=process.device)
     source = sources.test if split == "test" else sources.validation
@@ -120,7 +143,8 @@ def evaluate_files(
             n_classes=sources.n_classes,
             process=process,
             transforms=sources.test_transforms,
-            precision=chosen.precision,
+            precision="float32" if packed else chosen.precision,
+            batch_size=500 if process.device.type == "cuda" else 100,
         )
         scores[name] = {"percent": found.percent, "right": found.right, "images": found.images}
     return scores

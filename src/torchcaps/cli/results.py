@@ -1,0 +1,94 @@
+"""``torchcaps results`` and ``ship``: from finished runs to tables and weights."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchcaps.cli.shared import one_sentence
+
+__all__ = ["results", "ship"]
+
+Record = Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")]
+Write = Annotated[
+    bool, typer.Option("--write", help="Write the tables into README.md and docs/results.md too.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def results(
+    record: Record = Path("results/accuracy.csv"),
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(help="A run folder, or another CSV, whose rows and curves to add first."),
+    ] = None,
+    write: Write = False,
+    as_json: Json = False,
+) -> None:
+    """Print what was reached beside the papers' numbers: mean, spread and number of runs."""
+    from dataclasses import asdict
+
+    from torchcaps.results import merge, read_rows, summarise, text
+    from torchcaps.train.recording import finished_runs, keep
+
+    with one_sentence():
+        for path in add or []:
+            if path.suffix == ".csv":
+                merge(record, path)
+                continue
+            for run in finished_runs(path):
+                keep(run, record)
+        rows = read_rows(record)
+        if as_json:
+            typer.echo(json.dumps([asdict(entry) for entry in summarise(rows)], indent=2))
+        else:
+            typer.echo(text(rows))
+        if write:
+            _write_tables(record)
+
+
+def ship(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of finished runs, or of their seeds.")
+    ],
+    store: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
+    into: Annotated[
+        Path | None, typer.Option(help="Where the files go; default the package's own folder.")
+    ] = None,
+    record: Record = Path("results/accuracy.csv"),
+    write: Write = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Keep finished runs: rows, curves, and the best weights of each recipe in a small file."""
+    from torchcaps.train.recording import finished_runs, keep
+    from torchcaps.train.recording import ship as ship_runs
+
+    with one_sentence():
+        found = [run for path in runs for run in finished_runs(path)]
+        for run in found:
+            keep(run, record)
+        written = ship_runs(found, store=store, into=into, data_dir=data_dir, device=device)
+        if write:
+            _write_tables(record)
+    if as_json:
+        typer.echo(json.dumps({str(path): facts for path, facts in written.items()}, indent=2))
+        return
+    for path, facts in written.items():
+        typer.echo(
+            f"{path}: {facts['test']:.2f} % of {facts['images']:,} images, seed {facts['seed']}, "
+            f"{path.stat().st_size:,} bytes"
+        )
+
+
+def _write_tables(record: Path) -> None:
+    from torchcaps.models.pretrained import facts
+    from torchcaps.results import read_rows, write_page, write_readme
+
+    rows = read_rows(record)
+    write_readme("README.md", rows)
+    write_page("docs/results.md", rows, facts())

@@ -1,0 +1,68 @@
+"""Training curves, kept beside the record as small files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchcaps.results.record import Row, add_row, read_rows
+from torchcaps.storage import write_bytes, write_text
+
+__all__ = ["curve_path", "merge", "write_curve"]
+
+FORMATS = {
+    "epoch": "d",
+    "step": "d",
+    "lr": ".4g",
+    "loss": ".5g",
+    "train": ".3f",
+    "validation": ".3f",
+    "seconds": ".1f",
+}
+"""Column -> how its numbers are written."""
+
+MOST_LINES = 200
+
+
+def curve_path(record: str | Path, row: Row) -> Path:
+    """Where the curve of a run is kept: ``curves/`` beside the record, by recipe and seed."""
+    changes = re.sub(r"[^\w.]+", "-", row.modified)[:80].strip("-")
+    words = [row.recipe.replace("/", "-"), f"seed{row.seed}", *([changes] if changes else [])]
+    return Path(record).parent / "curves" / f"{'-'.join(words)}.csv"
+
+
+def write_curve(path: Path, epochs: Sequence[Mapping[str, Any]]) -> None:
+    """Write what a run logged, one line an epoch, evenly thinned out to 200 lines.
+
+    Args:
+        path: of the file; its folder is made.
+        epochs: numbers by column; what is missing or None is left empty. The first, the last and
+            the one with the best validation score are kept whatever happens.
+    """
+    lines = [",".join(FORMATS)]
+    for number in _kept(epochs):
+        values = [(epochs[number].get(column), kind) for column, kind in FORMATS.items()]
+        lines.append(",".join("" if v is None else format(v, kind) for v, kind in values))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def merge(record: str | Path, other: str | Path) -> int:
+    """Add the rows of another record that are not in this one, with their curves; how many."""
+    added = 0
+    for row in read_rows(other):
+        added += add_row(record, row)
+        curve, mine = curve_path(other, row), curve_path(record, row)
+        if curve.is_file() and curve.resolve() != mine.resolve():
+            mine.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(mine, curve.read_bytes())
+    return added
+
+
+def _kept(epochs: Sequence[Mapping[str, Any]]) -> list[int]:
+    count = len(epochs)
+    if count < MOST_LINES:
+        return list(range(count))
+    even = {round(n * (count - 1) / (MOST_LINES - 3)) for n in range(MOST_LINES - 2)}
+    best = max(range(count), key=lambda number: epochs[number].get("validation") or 0)
+    return sorted(even | {best})
