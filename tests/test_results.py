@@ -226,7 +226,7 @@ def test_mean_spread_and_n_are_over_seeds_of_the_unchanged_recipe() -> None:
 
 
 def test_runs_of_fewer_epochs_say_so_and_stay_apart() -> None:
-    short: dict[str, Any] = {"epochs": 60, "modified": "compile=True epochs=60 of 640"}
+    short: dict[str, Any] = {"epochs": 60, "modified": "epochs=60 of 640"}
     rows = [row(test=99.7), row(seed=1, test=99.0, **short), row(seed=2, test=99.2, **short)]
     whole, part = summarise(rows)
     assert (whole.n, whole.mean, whole.of_epochs) == (1, 99.7, None)

@@ -42,7 +42,6 @@ TITLES = {
 """How the papers are headed, in order; the part of a recipe's name before the slash."""
 
 EPOCHS = re.compile(r"epochs=\d+ of (\d+)(?: |$)")
-HARMLESS = re.compile(r"(?:compile|channels_last)=\S+(?: |$)")
 """Settings that change how fast the same thing is computed."""
 
 Lines = list[Sequence[str]]
@@ -194,7 +193,7 @@ def _table(lines: Lines) -> str:
 
 
 def _shown(row: Row) -> bool:
-    return not row.dirty and not HARMLESS.sub("", EPOCHS.sub("", row.modified)).strip()
+    return not row.dirty and not EPOCHS.sub("", row.modified).strip()
 
 
 def _of_epochs(row: Row) -> int | None:
