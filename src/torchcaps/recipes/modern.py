@@ -61,7 +61,7 @@ def modern() -> list[Recipe]:
 def _digits(row: Row) -> list[Recipe]:
     notes = "AdamW, one cycle, small affine maps; all 60,000 images, last epoch."
     recipes = [
-        row("sabour2017/mnist", notes, train_transforms=(DIGITS,), epochs=300),
+        row("sabour2017/mnist", notes, train_transforms=(DIGITS,), epochs=200),
         row("choi2019/mnist", notes, train_transforms=(DIGITS,), epochs=100, batch_size=256),
     ]
     for penalty in ("l1", "l2"):
@@ -74,7 +74,7 @@ def _overlapping(row: Row) -> list[Recipe]:
     facts = find("diverse_multimnist")
     normalise = Normalise(facts.mean * 3, facts.std * 3)
     drawn = "AdamW, one cycle; pairs drawn anew from all 60,000 digits, last epoch."
-    recipes = [row("sabour2017/multimnist", drawn, epochs=400)]
+    recipes = [row("sabour2017/multimnist", drawn, epochs=200)]
     for pose, epochs in (("matrix", 300), ("vector", 150)):
         recipes.append(
             row(
