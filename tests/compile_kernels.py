@@ -19,6 +19,7 @@ from torchcaps.kernels.gaussian_uniform import (
     uniform_moments_kernel,
     uniform_weight_kernel,
 )
+from torchcaps.kernels.launch import child_stages, weight_stages
 from torchcaps.kernels.layout import Layout
 from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
 from torchcaps.kernels.pairwise import pairwise_kernel
@@ -100,7 +101,8 @@ def main() -> None:
         build(child_kernel, (), warps, 3, small | {"operand": tl.float32, "precision": "ieee"})
         where = {"width_out": 7, "area_out": 49}
         build(weight_kernel, (), warps, 3, small | PLACES | where)
-    _head()
+    for side in (2, 4):
+        _head(side)
     for apart in (False, True):
         _pairwise(SIZES, apart)
         _pairwise(SIZES | {"operand": tl.float32, "precision": "ieee"}, apart)
@@ -126,28 +128,23 @@ def main() -> None:
     build(pose_norm_backward_kernel, (), 4, 3, rows)
 
 
-def _head() -> None:
-    """A capsule head of 100 classes: the widest tile, with coordinates as a bias."""
-    poses = torch.empty(1, 7, 7, 32, 16, dtype=torch.bfloat16, device="meta")
-    weight = torch.empty(32, 100, 4, 4, dtype=torch.bfloat16, device="meta")
+def _head(side: int) -> None:
+    """A capsule head of 100 classes: the widest tiles, with coordinates as a bias."""
+    poses = torch.empty(1, 7, 7, 32, side**2, dtype=torch.bfloat16, device="meta")
+    weight = torch.empty(32, 100, side, side, dtype=torch.bfloat16, device="meta")
     layout = Layout(poses, weight, (7, 7), (1, 1), (0, 0))
-    sizes = SIZES | {"n_parents": 100, "j_pad": 128, "n_weights": 32, "has_gradient": False}
+    sizes = layout.sizes() | {"n_weights": 32, "has_gradient": False}
     deep = layout.stages(16 * (64 + layout.columns), biased=True)
     places = PLACES | {"width_k": 7}
     attend = sizes | places | {"has_bias": True, "stages": deep, "q_pad": 16, "leaky": False}
     attend |= {"groups": layout.warps // 4}
     build(attend_kernel, ("gradient", "logits"), layout.warps, 3, attend | {"backward": False})
     build(attend_kernel, ("gradient",), layout.warps, 3, attend | {"backward": True})
-    small = sizes | {"q_pad": 4, "block": 4, "stages": layout.stages(2 * layout.columns * 16)}
+    small = sizes | {"q_pad": 4, "block": 4, "stages": child_stages(layout, 4)}
     build(child_kernel, (), layout.warps, 3, small)
     where = {"width_out": 1, "area_out": 1}
-    build(
-        weight_kernel,
-        (),
-        layout.warps,
-        layout.stages(64 * layout.columns, 3),
-        small | places | where,
-    )
+    ahead = weight_stages(layout, 4)
+    build(weight_kernel, (), layout.warps, ahead, small | places | where)
 
 
 def _pairwise(sizes: dict[str, Any], apart: bool) -> None:

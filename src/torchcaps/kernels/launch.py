@@ -6,9 +6,9 @@ from torch import Tensor
 
 from torchcaps.kernels.agreement import attend_kernel
 from torchcaps.kernels.agreement_backward import child_kernel, weight_kernel
-from torchcaps.kernels.layout import Blocks, Layout, fold, split
+from torchcaps.kernels.layout import ROOM, Blocks, Layout, fold, split
 
-__all__ = ["attend_backward", "attend_forward"]
+__all__ = ["attend_backward", "attend_forward", "child_stages", "weight_stages"]
 
 
 def attend_forward(
@@ -111,11 +111,27 @@ def _child_gradient(
             n_weights=layout.weight.shape[0],
             q_pad=layout.pads[1],
             block=block,
-            stages=layout.stages(2 * layout.columns * block * layout.pads[1]),
+            stages=child_stages(layout, block),
             num_warps=layout.warps,
             **layout.sizes() | {"precision": layout.summed_precision},
         )
     return fold(layout, unfolded)
+
+
+def child_stages(layout: Layout, block: int) -> int:
+    """How far the kernel of the child poses reads ahead: weights, couplings and their gradients."""
+    return layout.stages(layout.columns * block * layout.pads[1] + 2 * _links(layout, block))
+
+
+def weight_stages(layout: Layout, block: int) -> int:
+    """How far that of the weights does: parents, couplings, gradients; one copy less has room."""
+    size = 2 * (64 * layout.columns + _links(layout, block)) * layout.poses.element_size()
+    return max(1, min(3, 1 + 2 * ROOM // size))
+
+
+def _links(layout: Layout, block: int) -> int:
+    """Couplings of a block of children with a tile."""
+    return block * layout.pads[3] * (64 // layout.pads[0])
 
 
 def _weight_gradient(
@@ -141,7 +157,7 @@ def _weight_gradient(
             q_pad=layout.pads[1],
             block=blocks.size,
             num_warps=layout.warps,
-            num_stages=layout.stages(64 * layout.columns, 3),
+            num_stages=weight_stages(layout, blocks.size),
             **layout.places(),
             **layout.sizes(),
         )

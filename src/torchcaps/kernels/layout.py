@@ -11,7 +11,7 @@ from torch import Tensor
 from torchcaps.kernels.agreement_backward import fold_kernel
 from torchcaps.kernels.ops import power
 
-__all__ = ["Blocks", "Layout", "copied", "fold", "split"]
+__all__ = ["ROOM", "Blocks", "Layout", "copied", "fold", "split"]
 
 PROGRAMS = 528
 """Programs that fill a large GPU: four to each of 132 multiprocessors."""
