@@ -115,12 +115,14 @@ def main() -> None:
         absent = ("bias", "square_logits") if uniform else ("bias",)
         build(gaussian_child_kernel, absent, 8, 3, form)
         build(gaussian_weight_kernel, absent, 8, 2, form | {"q_pad": 4, "block": 4})
-    products = SIZES | PLACES | {"n_weights": 288, "block": 4}
-    build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, ALL_LOW)
-    build(uniform_child_kernel, (), 4, 3, products | {"stages": 1}, ALL_LOW)
-    build(uniform_weight_kernel, (), 8, 2, products, ALL_LOW)
-    build(product_child_kernel, (), 4, 3, products | {"stages": 2, "block": 2}, ALL_LOW)
-    build(product_weight_kernel, (), 8, 3, products, ALL_LOW)
+    for n_parents, warps in ((32, 8), (10, 4)):
+        few = {"n_parents": n_parents, "j_pad": 4 * warps}
+        products = SIZES | PLACES | {"n_weights": 288, "block": 4} | few
+        build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, ALL_LOW)
+        build(uniform_child_kernel, (), 4, 3, products | {"stages": 1}, ALL_LOW)
+        build(uniform_weight_kernel, (), warps, 2, products, ALL_LOW)
+        build(product_child_kernel, (), 4, 3, products | {"stages": 2, "block": 2}, ALL_LOW)
+        build(product_weight_kernel, (), warps, 3, products, ALL_LOW)
     sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
     build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})
     rows = {"d": 16, "d_pad": 16, "rows": 256}

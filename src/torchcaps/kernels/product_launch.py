@@ -111,7 +111,7 @@ def uniform_backward(
             i,
             blocks.tiles,
             num_stages=2,
-            **_common(layout, 2 * layout.warps),
+            **_common(layout, _row_warps(layout)),
         )
     return fold(layout, unfolded), blocks.summed(d_weight), d_activations
 
@@ -163,7 +163,7 @@ def product_gradients(
             i,
             blocks.tiles,
             num_stages=3,
-            **_common(layout, 2 * layout.warps),
+            **_common(layout, _row_warps(layout)),
         )
     return fold(layout, unfolded), blocks.summed(d_weight)
 
@@ -182,6 +182,14 @@ def _squares(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def _stages(layout: Layout) -> int:
     return layout.stages(36 * BLOCK * layout.columns, 3)
+
+
+def _row_warps(layout: Layout) -> int:
+    """Warps of a product with a row to each column of a tile: 16 rows to a warp.
+
+    With fewer, Triton 3.6 makes a kernel that reads where nothing is.
+    """
+    return max(4, min(2 * layout.warps, layout.columns // 16))
 
 
 def _common(layout: Layout, warps: int | None = None) -> dict[str, object]:
