@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 WHOLE = Window((1, 1))
+TRITON = importlib.util.find_spec("triton") is not None
 
 
 def power(n: int) -> int:
@@ -39,7 +40,7 @@ def machine_obstacle() -> str | None:
             return "there is no CUDA device"
         if torch.cuda.get_device_capability() < (8, 0):
             return "the GPU is older than compute capability 8.0"
-    if importlib.util.find_spec("triton") is None:
+    if not TRITON:
         return "Triton is not installed"
     return None
 
