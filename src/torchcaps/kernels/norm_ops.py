@@ -19,7 +19,8 @@ def pose_norm(
 ) -> Tensor:
     """``norm(poses)``, by a kernel if it is a LayerNorm over short rows on a GPU.
 
-    Compiled code keeps PyTorch's, which the compiler merges with what is around it.
+    Compiled code keeps PyTorch's, which the compiler merges with what is around it. Under autocast
+    the kernel writes what autocast multiplies in, as all that follows rounds to that anyway.
 
     Args:
         norm: a LayerNorm, or another module that is left to itself.
@@ -27,8 +28,9 @@ def pose_norm(
         plain: what to call where there is no kernel; None is ``norm``.
     """
     if _has_kernel(norm, poses):
-        wide = torch.is_autocast_enabled(poses.device.type)
-        dtype = torch.float32 if wide else poses.dtype
+        device = poses.device.type
+        lowers = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if lowers else poses.dtype
         out: Tensor = _pose_norm(poses.contiguous(), norm.weight, norm.bias, norm.eps, dtype)
         return out
     return norm(poses) if plain is None else plain(poses)
