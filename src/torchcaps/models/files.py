@@ -66,8 +66,6 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
     It is in evaluation mode; call ``train()`` to go on training it. Nothing is allocated before
     the file has been checked against the network it names.
     """
-    from safetensors.torch import load_file
-
     described, stored = _header(path)
     overrides = dict(described["overrides"])
     if "image_shape" in overrides:
@@ -79,7 +77,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
         raise ValueError(f"{path} holds {_say(described)}, which cannot be: {error}") from None
     _check_tensors(network, path, stored)
     # copies: the file's own pages are not aligned, and may change under the network
-    weights = {name: tensor.clone() for name, tensor in unpack(load_file(path)).items()}
+    weights = {name: tensor.clone() for name, tensor in _tensors(path).items()}
     if described["trained"]:
         weights = {n: t.float() if t.is_floating_point() else t for n, t in weights.items()}
     network.load_state_dict(weights, assign=True)
@@ -88,8 +86,6 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
 
 def load_weights(network: Network, path: str | Path) -> None:
     """Read the weights of a file into a network; refuses a file of another architecture."""
-    from safetensors.torch import load_file
-
     described, stored = _header(path)
     trained = {"trained": described["trained"]}
     if network.name is not None and described != architecture(network) | trained:
@@ -97,7 +93,7 @@ def load_weights(network: Network, path: str | Path) -> None:
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
     _check_tensors(network, path, stored)
-    network.load_state_dict(unpack(load_file(path)))
+    network.load_state_dict(_tensors(path))
 
 
 def architecture(network: Network) -> dict[str, Any]:
@@ -131,6 +127,15 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
     if not _is_architecture(described):
         raise ValueError(f"{path} names a network that this version does not know")
     return {"trained": {}, **described}, fold(stored)
+
+
+def _tensors(path: str | Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    try:
+        return unpack(load_file(path))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}; fetch or save it again") from None
 
 
 def _is_architecture(described: object) -> bool:
