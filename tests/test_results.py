@@ -391,7 +391,5 @@ def test_a_run_that_many_processes_add_is_there_once(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_written_gets_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file" / "accuracy.csv", tmp_path):
-        with pytest.raises(
-            OSError, match=r"cannot be added to .* name another file with --results"
-        ):
+        with pytest.raises(OSError, match=r"cannot be added to .* name another file"):
             append_row(place, row())
