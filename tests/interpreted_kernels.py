@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
 import torchcaps as tc
+from kernel_bounds import refuse_strays
 from kernel_cases import (
     CASES,
     FUSED,
@@ -39,6 +40,12 @@ from torchcaps.routing import RoutingFactory
 
 torch.set_num_threads(1)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@pytest.fixture(autouse=True)
+def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel reads or writes outside its tensors."""
+    refuse_strays(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +101,34 @@ def test_squares_in_place_of_votes_err_no_more(name: str, monkeypatch: pytest.Mo
     compare_routing(SQUARES[name], _two_iterations, torch.bfloat16, "cpu")
     assert taken
     assert all(taken)
+
+
+@pytest.mark.parametrize("n_children", [1, 2, 3])
+def test_few_children_err_no_more_in_bfloat16(n_children: int) -> None:
+    case = Case((5, 1, 1, n_children, 16), 3, 4, 4)
+    compare_routing(case, _two_iterations, torch.bfloat16, "cpu")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4), (6, 1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("routing", [tc.DynamicRouting, tc.EMRouting])
+def test_a_bias_may_be_broadcast(routing: Any, shape: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    votes = Votes(torch.randn(2, 6, 4), torch.randn(6, 3, 2, 2), bias=torch.randn(shape))
+    activations = torch.rand(2, 6) if routing is tc.EMRouting else None
+    got, plain = (
+        routing(6, 3, 4, implementation=way)(votes, activations) for way in ("fused", "torch")
+    )
+    for a, b in zip(got, plain, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_place_outside_the_tensors_is_noticed() -> None:
+    poses, weight = torch.randn(2, 6, 4), torch.randn(6, 3, 2, 2)
+    votes = Votes(poses, weight, bias=torch.randn(1, 1, 4))
+    poses, weight, bias, window = ops.operands(votes)
+    assert bias is not None
+    with pytest.raises(Exception, match="places are outside the tensors"):
+        ops._attend(poses, weight, bias[:1].clone(), torch.randn(2, 3, 4), window, 1.0, False)
 
 
 def test_couplings_that_nobody_uses_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,7 @@ CASES = {
     "shared and biased": Case((3, 3, 2, 4, 16), 5, 4, 4, shared=True, biased=True),
     "windows": Case((2, 5, 5, 3, 16), 6, 4, 4, Window((3, 3), (2, 2))),
     "odd windows": Case((1, 5, 4, 3, 36), 5, 6, 6, Window((3, 2), (1, 2), (1, 1)), leaky=True),
+    "shared windows": Case((2, 3, 4, 2, 4), 3, 2, 2, Window((2, 3), (1, 1), (0, 1)), shared=True),
     "few windows": Case((2, 3, 2, 2, 9), 3, 3, 3, Window((2, 2), (1, 2), (1, 0))),
     "scattered": Case((2, 4, 3, 3, 12), 7, 4, 3, Window((2, 3)), scattered=True),
     "no batch": Case((0, 1, 1, 3, 4), 2, 2, 2),

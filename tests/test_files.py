@@ -128,6 +128,25 @@ def test_a_file_that_is_cut_or_flipped_is_refused_or_whole(tmp_path: Path) -> No
             assert tc.load(path).name == "zhao2020/smallnorb"
 
 
+def test_a_flipped_bit_of_a_weight_is_noticed(tmp_path: Path) -> None:
+    path, network = tmp_path / "network.safetensors", tc.build("zhao2020/smallnorb")
+    tc.save(network, path)
+    whole = path.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    generator = random.Random(0)
+    for _ in range(20):
+        data = bytearray(whole)
+        data[generator.randrange(start, len(data))] ^= 1 << generator.randrange(8)
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="its data are not those that were saved"):
+            tc.load(path)
+        with pytest.raises(ValueError, match="its data are not those that were saved"):
+            tc.load_weights(network, path)
+    earlier = {"torchcaps": json.dumps({"network": "zhao2020/smallnorb", "overrides": {}})}
+    save_file(network.state_dict(), path, earlier)
+    assert tc.load(path).name == "zhao2020/smallnorb"
+
+
 def test_changes_to_a_published_network_are_saved_with_it(tmp_path: Path) -> None:
     network = tc.build(
         "tsai2020/cifar10-simple", image_shape=(1, 20, 24), n_classes=3, iterations=1

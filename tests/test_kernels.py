@@ -128,6 +128,8 @@ def test_the_sum_of_votes_needs_no_votes(window: Window | None) -> None:
     bias = torch.randn(27 if window else 6, 1, 6, dtype=torch.float64)
     votes = Votes(poses, weight, bias=bias, window=window)
     torch.testing.assert_close(votes.total(), votes.dense().sum(dim=1))
+    shared = Votes(poses, weight[:3], bias=bias, window=window)
+    torch.testing.assert_close(shared.total(), shared.dense().sum(dim=1))
     scaled = Votes(poses, weight, torch.randn(6, dtype=torch.float64), bias, window=window)
     torch.testing.assert_close(scaled.total(), scaled.dense().sum(dim=1))
 

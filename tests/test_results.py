@@ -17,6 +17,7 @@ from torchcaps.results import (
     Row,
     append_row,
     curve_path,
+    keep_curve,
     markdown,
     merge,
     read_rows,
@@ -343,3 +344,52 @@ def test_the_readme_and_the_page_are_in_step_with_the_record(tmp_path: Path) -> 
 def test_every_run_of_the_record_has_its_curve() -> None:
     record = ROOT / ACCURACY
     assert [r.recipe for r in read_rows(record) if not curve_path(record, r).is_file()] == []
+
+
+def test_of_two_runs_of_a_seed_the_later_counts_in_whatever_order_they_come(tmp_path: Path) -> None:
+    old = row(test=90.0, date="2026-01-01", weights_sha256="1" * 64)
+    new = row(test=91.0, date="2026-02-01", weights_sha256="2" * 64)
+    assert [one.mean for one in summarise([new, old])] == [91.0]
+    mine, theirs = tmp_path / "mine.csv", tmp_path / "theirs" / "accuracy.csv"
+    for record, one, loss in ((mine, new, 1.0), (theirs, old, 2.0)):
+        append_row(record, one)
+        keep_curve(record, one, [{"epoch": 1, "loss": loss}])
+    curve = curve_path(mine, new)
+    before = curve.read_bytes()
+    assert merge(mine, theirs) == 1
+    keep_curve(mine, old, [{"epoch": 1, "loss": 2.0}])
+    assert curve.read_bytes() == before
+    assert merge(theirs, mine) == 1
+    assert curve_path(theirs, old).read_bytes() == before
+
+
+def test_long_changes_have_curves_of_their_own() -> None:
+    names = {curve_path("", row(modified=f"{'x' * 90}={n}")).name for n in range(2)}
+    assert len(names) == 2
+    assert max(map(len, names)) < 150
+
+
+def test_a_bar_in_a_change_does_not_divide_a_table(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- results -->\n<!-- /results -->\n")
+    write_page(page, [row(modified="data=/a|b")], {})
+    (line,) = (line for line in page.read_text().splitlines() if "data=" in line)
+    assert r"data=/a\|b" in line
+
+
+def test_a_run_that_many_processes_add_is_there_once(tmp_path: Path) -> None:
+    record, other = tmp_path / "accuracy.csv", tmp_path / "other.csv"
+    for seed in range(5):
+        append_row(other, row(seed=seed, weights_sha256=str(seed) * 64))
+    code = "import sys; from torchcaps.results import merge; merge(*sys.argv[1:])"
+    words = [sys.executable, "-c", code, str(record), str(other)]
+    running = [subprocess.Popen(words) for _ in range(4)]
+    assert [process.wait(60) for process in running] == [0] * 4
+    assert sorted(one.seed for one in read_rows(record)) == list(range(5))
+
+
+def test_a_record_that_cannot_be_written_gets_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "accuracy.csv", tmp_path):
+        with pytest.raises(OSError, match=r"cannot be added to .* name another file"):
+            append_row(place, row())

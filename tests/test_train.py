@@ -16,10 +16,11 @@ from torchcaps.recipes import Recipe, get
 from torchcaps.recipes.losses import cross_entropy
 from torchcaps.recipes.schedules import Clock
 from torchcaps.train import TrainingError, UseError, train
-from torchcaps.train.checkpoint import load_checkpoint
+from torchcaps.train.checkpoint import checkpoints, load_checkpoint
 from torchcaps.train.evaluate import right
 from torchcaps.train.report import Lines, Reporter
 from torchcaps.train.run import Run
+from torchcaps.train.saver import Saver
 from torchcaps.train.scoring import evaluate_files
 from torchcaps.train.step import Step, total_loss
 
@@ -151,6 +152,34 @@ def test_the_epoch_is_chosen_on_held_out_images_and_the_test_set_scored_once(
     saved = load(tmp_path / "weights.safetensors").state_dict()
     kept = load_checkpoint(tmp_path / "checkpoints/step-00000020").model
     assert all(torch.equal(saved[name], kept[name]) for name in saved)
+
+
+def test_epochs_that_a_busy_disk_skips_are_trained_again_and_the_best_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, recipe = Run._score, small(epochs=5, average=0.9)
+    held_out = {10: 50.0, 20: 70.0, 30: 60.0, 40: 65.0}
+
+    def pretend(self: Run, network: Any, source: Any) -> float:
+        found = usual(self, network, source)
+        return found if source is self.sources.test else held_out.get(self.progress.step, 55.0)
+
+    monkeypatch.setattr(Run, "_score", pretend)
+    whole = quick(recipe, out=tmp_path / "whole")
+    monkeypatch.setattr(Saver, "busy", property(lambda self: self.pending is not None))
+    with monkeypatch.context() as patched:
+        break_at(patched, 44)
+        with pytest.raises(BrokenError):
+            quick(recipe, out=tmp_path / "broken")
+    kept = tmp_path / "broken" / "checkpoints"
+    assert [path.name for path in checkpoints(kept)] == ["step-00000010", "step-00000020"]
+    heard = Listener()
+    resumed = quick(recipe, out=tmp_path / "broken", reporter=heard)
+    assert heard.said == ["resumed at step 20 of 50"]
+    assert (resumed["validation"], resumed["test"]) == (whole["validation"], whole["test"])
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert [m["epoch"] for m in metrics(tmp_path / "broken")] == [1, 2, 3, 4, 5]
+    assert (kept / "step-00000020").is_dir()
 
 
 def test_without_held_out_images_the_last_epoch_counts(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """From a finished run to weights that come with the package, and back to its number."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from torchcaps.recipes import RECIPES
 from torchcaps.results import ACCURACY, read_rows
 from torchcaps.train import recording
 from torchcaps.train.recording import TOLERANCE
-from torchcaps.train.scoring import evaluate_files
+from torchcaps.train.scoring import evaluate_files, find_place
 
 ROOT = Path(__file__).parents[1]
 MOST_TOGETHER = 50_000_000
@@ -256,6 +257,86 @@ def test_damaged_and_foreign_files_get_one_sentence(weights: Path) -> None:
         save_file(tensors, path, {"torchcaps": json.dumps(named)})
         with pytest.raises(ValueError, match="this version does not know"):
             tc.build("sabour2017/svhn", pretrained=True)
+
+
+def test_scales_that_are_no_scales_are_refused(weights: Path) -> None:
+    weights.mkdir()
+    path = made(weights, "sabour2017/svhn")
+    tensors, described = load_file(path), {"torchcaps": json.dumps(describe(path))}
+    scale = next(name for name in tensors if name.endswith(SCALE))
+    for wrong in (-1.0, 0.0, 1e38, float("nan"), float("inf")):
+        changed = tensors[scale].clone()
+        changed.view(-1)[-1] = wrong
+        tensors_now = {**tensors, scale: changed, scale.removesuffix(SCALE): _full(tensors, scale)}
+        save_file(tensors_now, path, described)
+        with pytest.raises(ValueError, match="is damaged: the scales of"):
+            tc.build("sabour2017/svhn", pretrained=True)
+        with pytest.raises(ValueError, match="is damaged: the scales of"):
+            tc.load_weights(tc.build("sabour2017/svhn", iterations=3), path)
+
+
+def _full(tensors: dict[str, torch.Tensor], scale: str) -> torch.Tensor:
+    return torch.full_like(tensors[scale.removesuffix(SCALE)], 127)
+
+
+def test_a_file_under_another_name_is_not_taken_for_it(weights: Path) -> None:
+    weights.mkdir()
+    path = made(weights, "sabour2017/svhn")
+    for recipe in ("sabour2017/mnist", "sabour2017/mnist-modern"):
+        place = weights / file_name(recipe)
+        place.write_bytes(path.read_bytes())
+        for name in ("sabour2017/mnist", recipe):
+            with pytest.raises(ValueError, match=f"holds weights of '{recipe}'"):
+                tc.build(name, pretrained=True)
+        assert f"holds weights of '{recipe}'" in refused("evaluate", recipe)
+        place.unlink()
+    plain = weights / file_name("sabour2017/mnist-modern")
+    tc.save(tc.build("sabour2017/mnist"), plain)
+    with pytest.raises(ValueError, match="does not say that it holds weights of"):
+        pretrained.facts()
+    tests: tuple[str | int, ...] = ("good", -1, 101)
+    for test in tests:
+        kept: dict[str, str | int] = {"recipe": "sabour2017/svhn", "seed": 0, "test": test}
+        save_packed(tc.build("sabour2017/svhn"), path, store="int8", trained=kept)
+        with pytest.raises(ValueError, match="does not say that it holds weights of"):
+            tc.build("sabour2017/svhn", pretrained=True)
+
+
+def test_a_recipe_is_scored_with_its_own_weights_and_a_stand_in_is_named(weights: Path) -> None:
+    weights.mkdir()
+    recipe, modern = "zhao2020/fashion-mnist", "zhao2020/fashion-mnist-modern"
+    other = made(weights, modern)
+    assert find_place(Path(recipe)) == other
+    own = made(weights, recipe)
+    assert find_place(Path(recipe)) == own
+    assert find_place(Path(modern)) == other
+    assert find_shipped(recipe) == other
+    one = made(weights, "demo/strokes-dynamic")
+    one.rename("elsewhere.safetensors")
+    words = ["--device", "cpu", "--json"]
+    scored = json.loads(invoke("evaluate", "elsewhere.safetensors", *words).stdout)
+    assert scored["elsewhere.safetensors"]["weights"] == "demo/strokes-dynamic"
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "x", '{"recipe": 3}'])
+def test_a_damaged_result_gets_one_sentence(content: str, trained: Path, weights: Path) -> None:
+    shutil.copytree(trained / "run" / "seed0", "run")
+    Path("run/result.json").write_text(content)
+    for command in (("ship", "run"), ("results", "--add", "run")):
+        assert "result.json" in refused(*command)
+    assert not Path("results/accuracy.csv").exists()
+    Path("table").write_text("")
+    assert "neither a run folder nor a CSV" in refused("results", "--add", "table")
+
+
+def test_a_damaged_line_of_metrics_is_left_out_of_the_curve(trained: Path, weights: Path) -> None:
+    shutil.copytree(trained / "run" / "seed0", "run")
+    with Path("run/metrics.jsonl").open("a") as log:
+        log.write('{"kind": "epoch", "epoch": 1e999, "step": 1}\nnull\n')
+        log.write('{"kind": "epoch", "epoch": 9, "step": 9, "loss": "x", "validation": []}\n')
+    assert invoke("results", "--add", "run").exit_code == 0
+    (curve,) = Path("results/curves").iterdir()
+    assert curve.read_text().splitlines()[-1] == "9,9,,,,,"
 
 
 def test_the_shipped_files_stay_small() -> None:

@@ -189,7 +189,8 @@ class Votes:
         _, j, q, r = self.weight.shape
         grid = self.poses.reshape(n, height, width, t, self.rows, q).permute(0, 4, 1, 2, 3, 5)
         grid = grid.reshape(n * self.rows, height, width, t * q).permute(0, 3, 1, 2)
-        kernel = self.weight.unflatten(0, (*self.window.kernel_size, t)).permute(3, 5, 2, 4, 0, 1)
+        weight = self.weight.repeat(self.shape[1] // self.weight.shape[0], 1, 1, 1)
+        kernel = weight.unflatten(0, (*self.window.kernel_size, t)).permute(3, 5, 2, 4, 0, 1)
         kernel = kernel.reshape(j * r, t * q, *self.window.kernel_size)
         out = F.conv2d(grid, kernel, None, self.window.stride, self.window.padding)
         out = out.permute(0, 2, 3, 1).reshape(n, self.rows, *out.shape[2:], j, r)

@@ -139,6 +139,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score trained networks on real images; several together are an ensemble."""
+    from torchcaps.recipes import RECIPES
     from torchcaps.train.scoring import evaluate_files
 
     with one_sentence():
@@ -149,7 +150,9 @@ def evaluate(
         typer.echo(json.dumps(scores, indent=2))
         return
     for name, value in scores.items():
-        typer.echo(f"{name}: {value['percent']:.2f} % of {value['images']:,} images")
+        weights = value.get("weights", name)
+        whose = f" (weights of {weights})" if name in RECIPES and weights != name else ""
+        typer.echo(f"{name}{whose}: {value['percent']:.2f} % of {value['images']:,} images")
 
 
 def environment(as_json: Json = False) -> None:

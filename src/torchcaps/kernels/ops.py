@@ -130,7 +130,8 @@ def operands(votes: Votes) -> tuple[Tensor, Tensor, Tensor | None, list[int]]:
     if poses.stride(-1) != 1:
         poses = poses.contiguous()
     if bias is not None:
-        bias = bias.expand(votes.shape[1], 1, votes.shape[3]).reshape(votes.shape[1], -1)
+        # one that was broadcast has no strides, and kernels read it as if it were whole
+        bias = bias.expand(votes.shape[1], 1, votes.shape[3])[:, 0].contiguous()
     return poses, votes.weight, bias, [n for side in votes.window or WHOLE for n in side]
 
 

@@ -1,5 +1,6 @@
 """Networks as safetensors files that say which network they are."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from torchcaps.storage import write_bytes
 __all__ = ["architecture", "describe", "load", "load_weights", "save", "save_packed"]
 
 KEY = "torchcaps"
+HASH = "data_sha256"
+"""Of all that follows the header; files of earlier versions have none."""
 LIMITS = {"n_classes": 100_000, "iterations": 100}
 MAX_SIDE = 4096
 
@@ -49,8 +52,14 @@ def _write(path: Path, tensors: dict[str, Tensor], described: dict[str, Any]) ->
 
     if path.is_dir() or not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that is")
+    data = hashlib.sha256(_data(to_bytes(tensors))).hexdigest()
     # one entry only: the format stores several in an order that differs from run to run
-    write_bytes(path, to_bytes(tensors, {KEY: json.dumps(described)}))
+    write_bytes(path, to_bytes(tensors, {KEY: json.dumps({**described, HASH: data})}))
+
+
+def _data(content: bytes) -> memoryview:
+    """What follows the header of a safetensors file, which begins with its length."""
+    return memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
 
 
 def describe(path: str | Path) -> dict[str, Any]:
@@ -66,8 +75,6 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
     It is in evaluation mode; call ``train()`` to go on training it. Nothing is allocated before
     the file has been checked against the network it names.
     """
-    from safetensors.torch import load_file
-
     described, stored = _header(path)
     overrides = dict(described["overrides"])
     if "image_shape" in overrides:
@@ -79,7 +86,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
         raise ValueError(f"{path} holds {_say(described)}, which cannot be: {error}") from None
     _check_tensors(network, path, stored)
     # copies: the file's own pages are not aligned, and may change under the network
-    weights = {name: tensor.clone() for name, tensor in unpack(load_file(path)).items()}
+    weights = {name: tensor.clone() for name, tensor in _tensors(path).items()}
     if described["trained"]:
         weights = {n: t.float() if t.is_floating_point() else t for n, t in weights.items()}
     network.load_state_dict(weights, assign=True)
@@ -88,8 +95,6 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
 
 def load_weights(network: Network, path: str | Path) -> None:
     """Read the weights of a file into a network; refuses a file of another architecture."""
-    from safetensors.torch import load_file
-
     described, stored = _header(path)
     trained = {"trained": described["trained"]}
     if network.name is not None and described != architecture(network) | trained:
@@ -97,7 +102,7 @@ def load_weights(network: Network, path: str | Path) -> None:
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
     _check_tensors(network, path, stored)
-    network.load_state_dict(unpack(load_file(path)))
+    network.load_state_dict(_tensors(path))
 
 
 def architecture(network: Network) -> dict[str, Any]:
@@ -130,12 +135,30 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
         raise ValueError(f"{path} does not say which torchcaps network it holds") from None
     if not _is_architecture(described):
         raise ValueError(f"{path} names a network that this version does not know")
+    described.pop(HASH, None)
     return {"trained": {}, **described}, fold(stored)
+
+
+def _tensors(path: str | Path) -> dict[str, Tensor]:
+    """What a file holds, bit for bit what was saved."""
+    from safetensors.torch import load
+
+    content = Path(path).read_bytes()
+    size = 8 + int.from_bytes(content[:8], "little")
+    wanted = json.loads(json.loads(content[8:size])["__metadata__"][KEY]).get(HASH)
+    try:
+        if wanted not in (None, hashlib.sha256(_data(content)).hexdigest()):
+            raise ValueError("its data are not those that were saved")
+        return unpack(load(content))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}; fetch or save it again") from None
 
 
 def _is_architecture(described: object) -> bool:
     """Whether metadata name a known network and overrides of sensible types and sizes."""
-    if not isinstance(described, dict) or set(described) - {"trained"} != {"network", "overrides"}:
+    if not isinstance(described, dict):
+        return False
+    if set(described) - {"trained", HASH} != {"network", "overrides"}:
         return False
     trained = described.get("trained", {})
     if type(trained) is not dict or not all(type(v) in (str, int, float) for v in trained.values()):

@@ -42,12 +42,14 @@ def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
 
 
 def unpack(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as the network has them: rows of int8 times their scales."""
+    """Tensors as the network has them: rows of int8 times their scales; finite, or refused."""
     scales = {name: tensor for name, tensor in stored.items() if name.endswith(SCALE)}
     tensors = {name: tensor for name, tensor in stored.items() if name not in scales}
     for name, scale in scales.items():
         weight = name.removesuffix(SCALE)
         tensors[weight] = tensors[weight].float() * scale
+        if not (scale > 0).all() or not tensors[weight].isfinite().all():
+            raise ValueError(f"the scales of {weight!r} are not positive numbers of sensible size")
     return tensors
 
 

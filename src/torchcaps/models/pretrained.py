@@ -40,25 +40,44 @@ def shipped() -> dict[str, Path]:
 def facts() -> dict[str, dict[str, Any]]:
     """Recipe -> what its file says of its run and of itself."""
     return {
-        recipe: {**describe(path)["trained"], "bytes": path.stat().st_size}
+        recipe: {**_described(recipe, path)["trained"], "bytes": path.stat().st_size}
         for recipe, path in shipped().items()
     }
 
 
-def find_shipped(name: str) -> Path:
-    """The file of a recipe; for a network the best there is, modern recipes first."""
+def find_shipped(name: str, *, own: bool = False) -> Path:
+    """The file of a recipe; for a network the best there is, modern recipes first.
+
+    Args:
+        name: of a recipe or a network; some are both.
+        own: of what is both take the recipe, if it has a file.
+    """
     files = shipped()
-    if name not in ZOO:
-        if name in files:
-            return files[name]
-    elif found := {r: p for r, p in files.items() if r == name or r.startswith(f"{name}-")}:
-        described = {recipe: describe(path) for recipe, path in found.items()}
-        own = [recipe for recipe in found if described[recipe]["network"] == name]
-        if own:
-            tests = {recipe: described[recipe]["trained"].get("test", 0) for recipe in own}
-            return found[max(own, key=lambda one: (one.endswith("-modern"), tests[one]))]
+    if name in files and (own or name not in ZOO):
+        _described(name, files[name])
+        return files[name]
+    found = {r: p for r, p in files.items() if r == name or r.startswith(f"{name}-")}
+    if name in ZOO and found:
+        described = {recipe: _described(recipe, path) for recipe, path in found.items()}
+        fit = [recipe for recipe in found if described[recipe]["network"] == name]
+        if fit:
+            tests = {recipe: described[recipe]["trained"]["test"] for recipe in fit}
+            return found[max(fit, key=lambda one: (one.endswith("-modern"), tests[one]))]
     have = f"these have: {', '.join(files)}" if files else "none are in this installation"
     raise ValueError(f"{name!r} has no shipped weights; {have}")
+
+
+def _described(recipe: str, path: Path) -> dict[str, Any]:
+    """What a file says it is, which must be weights of that recipe and their score."""
+    described = describe(path)
+    trained = described["trained"]
+    scored = isinstance(trained.get("test"), int | float) and 0 <= trained["test"] <= 100
+    if trained.get("recipe") != recipe or not scored or not {"seed", "store"} <= set(trained):
+        raise ValueError(
+            f"{path} does not say that it holds weights of {recipe!r} and what they scored: ship "
+            "the run again, or take the file away"
+        )
+    return described
 
 
 def load_shipped(name: str) -> Network:

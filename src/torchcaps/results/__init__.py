@@ -10,8 +10,16 @@ correct.
     write_readme("README.md", read_rows(ACCURACY))
 """
 
-from torchcaps.results.curves import curve_path, merge, write_curve
-from torchcaps.results.record import ACCURACY, COLUMNS, Row, add_row, append_row, read_rows
+from torchcaps.results.curves import curve_path, keep_curve, merge, write_curve
+from torchcaps.results.record import (
+    ACCURACY,
+    COLUMNS,
+    Row,
+    add_row,
+    append_row,
+    misfits,
+    read_rows,
+)
 from torchcaps.results.tables import (
     Summary,
     markdown,
@@ -29,8 +37,10 @@ __all__ = [
     "add_row",
     "append_row",
     "curve_path",
+    "keep_curve",
     "markdown",
     "merge",
+    "misfits",
     "read_rows",
     "summarise",
     "text",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ FORMATS = {
 """Column -> how its numbers are written."""
 
 MOST_LINES = 200
+MOST_LETTERS = 80
 
 
 def curve_path(record: str | Path, row: Row) -> Path:
     """Where the curve of a run is kept: ``curves/`` beside the record, by recipe and seed."""
-    changes = re.sub(r"[^\w.]+", "-", row.modified)[:80].strip("-")
+    changes = re.sub(r"[^\w.]+", "-", row.modified).strip("-")
+    if len(changes) > MOST_LETTERS:
+        changes = f"{changes[:MOST_LETTERS]}-{sha256(changes.encode()).hexdigest()[:8]}"
     words = [row.recipe.replace("/", "-"), f"seed{row.seed}", *([changes] if changes else [])]
     return Path(record).parent / "curves" / f"{'-'.join(words)}.csv"
 
@@ -47,16 +51,33 @@ def write_curve(path: Path, epochs: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
+def keep_curve(record: str | Path, row: Row, epochs: Sequence[Mapping[str, Any]]) -> None:
+    """:func:`write_curve` beside a record, unless that of a later run with its name is there."""
+    if epochs and _is_latest(row, read_rows(record)):
+        write_curve(curve_path(record, row), epochs)
+
+
 def merge(record: str | Path, other: str | Path) -> int:
     """Add the rows of another record that are not in this one, with their curves; how many."""
     added = 0
-    for row in read_rows(other):
+    theirs = read_rows(other)
+    for row in theirs:
         added += add_row(record, row)
+    ours = read_rows(record) if theirs else []
+    for row in theirs:
         curve, mine = curve_path(other, row), curve_path(record, row)
-        if curve.is_file() and curve.resolve() != mine.resolve():
+        if not curve.is_file() or (mine.exists() and mine.samefile(curve)):
+            continue
+        if _is_latest(row, theirs) and _is_latest(row, ours):
             mine.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(mine, curve.read_bytes())
     return added
+
+
+def _is_latest(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether no later run has a curve of the same name."""
+    place = curve_path("", row)
+    return all(one.date <= row.date for one in rows if curve_path("", one) == place)
 
 
 def _kept(epochs: Sequence[Mapping[str, Any]]) -> list[int]:

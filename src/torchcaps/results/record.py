@@ -8,12 +8,13 @@ import os
 import shutil
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ACCURACY", "COLUMNS", "Row", "add_row", "append_row", "read_rows"]
+__all__ = ["ACCURACY", "COLUMNS", "Row", "add_row", "append_row", "misfits", "read_rows"]
 
 ACCURACY = Path("results/accuracy.csv")
 """Where the rows are kept, from the current folder."""
@@ -92,15 +93,50 @@ COLUMNS = tuple(KINDS)
 OPTIONAL = ("validation", "paper", "peak_mib")
 
 
+def misfits(values: Mapping[str, object]) -> list[str]:
+    """Columns, but for the command, whose value is missing or of another type than a row's."""
+    wrong = []
+    for column, kind in KINDS.items():
+        value = values.get(column)
+        if value is None:
+            fits = column in ("command", "test", *OPTIONAL)
+        else:
+            fits = isinstance(value, (int, float) if kind is float else kind)
+        if not fits:
+            wrong.append(column)
+    return wrong
+
+
 def append_row(path: str | Path, row: Row) -> None:
     """Add a row to the file, or make the file; whole or not at all, and one process at a time."""
+    with _alone(Path(path)):
+        _append(Path(path), row)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other processes from adding to a file, whose folder is made."""
     from filelock import FileLock
 
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = _line([_to_text(getattr(row, column)) for column in COLUMNS])
     lock = FileLock(path.with_name(f".{path.name}.lock"))
-    with lock, path.open("ab+", buffering=0) as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        path.open("ab").close()
+    except OSError as error:
+        raise OSError(
+            f"{path} cannot be added to ({error.strerror}); make it and its folder writable, or "
+            "name another file with --results"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _append(path: Path, row: Row) -> None:
+    line = _line([_to_text(getattr(row, column)) for column in COLUMNS])
+    with path.open("ab+", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(0)
         _check_header(path, file.readline() if end else _line(COLUMNS))
@@ -123,10 +159,12 @@ def append_row(path: str | Path, row: Row) -> None:
 
 def add_row(path: str | Path, row: Row) -> bool:
     """:func:`append_row`, unless the run is in the file already; whether it was added."""
-    known = read_rows(path) if Path(path).exists() else []
-    if any((one.weights_sha256, one.date) == (row.weights_sha256, row.date) for one in known):
-        return False
-    append_row(path, row)
+    path = Path(path)
+    with _alone(path):
+        known = read_rows(path) if path.stat().st_size else []
+        if any((one.weights_sha256, one.date) == (row.weights_sha256, row.date) for one in known):
+            return False
+        _append(path, row)
     return True
 
 

@@ -42,7 +42,7 @@ TITLES = {
 """How the papers are headed, in order; the part of a recipe's name before the slash."""
 
 EPOCHS = re.compile(r"epochs=\d+ of (\d+)(?: |$)")
-"""Settings that change how fast the same thing is computed."""
+"""A changed number of epochs, and the recipe's own."""
 
 Lines = list[Sequence[str]]
 
@@ -89,7 +89,9 @@ def summarise(rows: Iterable[Row]) -> list[Summary]:
     groups: dict[tuple[str, int, int | None], dict[int, Row]] = {}
     for row in rows:
         if _shown(row):
-            groups.setdefault((row.recipe, row.epochs, _of_epochs(row)), {})[row.seed] = row
+            seeds = groups.setdefault((row.recipe, row.epochs, _of_epochs(row)), {})
+            if row.seed not in seeds or row.date >= seeds[row.seed].date:
+                seeds[row.seed] = row
     summaries = []
     for (name, epochs, of_epochs), seeds in groups.items():
         runs = list(seeds.values())
@@ -167,7 +169,7 @@ def write_page(
 def _write_between(path: Path, content: str) -> bool:
     if not path.is_file():
         raise ValueError(f"there is no {path} here to write the tables into")
-    old = path.read_text()
+    old = path.read_text(encoding="utf-8")
     before, opened, rest = old.partition(OPEN + "\n")
     _, closed, after = rest.partition(CLOSE)
     if not opened or not closed:
@@ -187,7 +189,8 @@ def _papers(rows: Iterable[Row]) -> list[tuple[str, Lines]]:
 
 
 def _table(lines: Lines) -> str:
-    made = [f"| {' | '.join(line)} |" for line in lines]
+    rows = [[cell.replace("|", r"\|") for cell in line] for line in lines]
+    made = [f"| {' | '.join(row)} |" for row in rows]
     made.insert(1, "|" + "---|" * len(lines[0]))
     return "\n".join(made) + "\n"
 

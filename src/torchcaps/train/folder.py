@@ -139,8 +139,10 @@ class RunFolder:
         for line in read_lines(self.metrics):
             with suppress(ValueError, TypeError, AttributeError):
                 row = json.loads(line)
-                if row.get("kind") == "epoch":
-                    rows[int(row["epoch"])] = row
+                whole = all(type(row.get(key)) is int for key in ("epoch", "step"))
+                if row.get("kind") == "epoch" and whole:
+                    numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
+                    rows[row["epoch"]] = numbers
         return [rows[epoch] for epoch in sorted(rows)]
 
     def forget_after(self, step: int) -> None:

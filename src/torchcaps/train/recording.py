@@ -11,7 +11,7 @@ from torchcaps.models import load
 from torchcaps.models.files import save_packed
 from torchcaps.models.pretrained import MOST_BYTES, file_name, weights_folder
 from torchcaps.recipes import RECIPES
-from torchcaps.results import Row, add_row, curve_path, write_curve
+from torchcaps.results import COLUMNS, Row, add_row, keep_curve, misfits
 from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import UseError
 from torchcaps.train.scoring import evaluate_files
@@ -35,13 +35,14 @@ def keep(folder: RunFolder, record: str | Path, *, command: str = "") -> None:
         return
     entry = Row(**row, command=command)
     add_row(record, entry)
-    if epochs := folder.epochs():
-        write_curve(curve_path(record, entry), epochs)
+    keep_curve(record, entry, folder.epochs())
 
 
 def finished_runs(path: str | Path) -> list[RunFolder]:
     """The run of a folder, or those of its ``seedN`` folders."""
     path = Path(path)
+    if path.is_file():
+        raise ValueError(f"{path} is neither a run folder nor a CSV of results named .csv")
     seeds = [place for place in sorted(path.glob("seed*")) if place.name[4:].isdigit()]
     runs = [run for run in map(RunFolder, (path, *seeds)) if run.result() is not None]
     if not runs:
@@ -92,7 +93,13 @@ def ship(
 
 def _row(folder: RunFolder) -> dict[str, Any]:
     """The row of a finished run; a changed number of epochs names the recipe's own too."""
-    row = dict(folder.result() or {})
+    result = folder.result() or {}
+    if wrong := misfits(result):
+        raise ValueError(
+            f"{folder.path / 'result.json'} is not what a run writes: {wrong[0]} is missing or of "
+            "another type; train it again"
+        )
+    row: dict[str, Any] = {column: result.get(column) for column in COLUMNS if column != "command"}
     if recipe := RECIPES.get(row["recipe"]):
         whole = rf"\g<0> of {recipe.epochs}"
         row["modified"] = re.sub(r"\bepochs=\d+\b(?! of)", whole, row["modified"])

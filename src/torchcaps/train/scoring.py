@@ -24,7 +24,7 @@ def find_place(path: Path) -> Path:
     if path.exists() or (name not in RECIPES and name not in ZOO):
         return path
     try:
-        return find_shipped(name)
+        return find_shipped(name, own=True)
     except ValueError as error:
         here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
         if here:
@@ -98,6 +98,8 @@ def evaluate_files(
 ) -> dict[str, dict[str, Any]]:
     """Percent of images right, by path; of several networks also ``"ensemble"``.
 
+    Of shipped weights ``"weights"`` names their recipe, perhaps another than the one asked for.
+
     Args:
         paths: run folders, weight files, or names of recipes whose weights are shipped; those are
             scored in float32 everywhere, others as their recipe says.
@@ -147,4 +149,7 @@ def evaluate_files(
             batch_size=500 if process.device.type == "cuda" else 100,
         )
         scores[name] = {"percent": found.percent, "right": found.right, "images": found.images}
+    for path, place in zip(paths, places, strict=True):
+        if place.is_file() and (trained := describe(place)["trained"]):
+            scores[str(path)]["weights"] = trained.get("recipe")
     return scores
