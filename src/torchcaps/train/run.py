@@ -1,6 +1,7 @@
 """One run in one process: epochs, checkpoints, choice of the epoch, the final score."""
 
 import copy
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -381,3 +382,8 @@ class Run:
         self.reporter.close()
         if self.saver is not None:
             self.saver.close()
+        if self.process.world > 1:
+            # held by torch's reducer alone, the process group would end under the interpreter's
+            # lock, and wait for a thread that waits for that lock
+            del self.step, self.take
+            gc.collect()
