@@ -1,6 +1,5 @@
 """Fused kernels on a machine without a GPU: in Triton's interpreter, and compiled for one."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from torchcaps.kernels import attend_in_chunks, chunked, worth_chunking
 
 HERE = Path(__file__).parent
 needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed here"
+    sys.platform != "linux", reason="Triton has no build for this system"
 )
 
 
