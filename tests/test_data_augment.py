@@ -16,15 +16,19 @@ from torchcaps.data import (
     Contrast,
     Crop,
     Cutout,
+    Draws,
+    Elastic,
     Flip,
     Mono,
     Normalise,
     PadCrop,
     Shift,
+    Sometimes,
     Standardise,
     Transform,
+    stream_key,
 )
-from torchcaps.data.augment import linear_map, warp
+from torchcaps.data.augment import as_float, linear_map, warp
 
 
 @given(st.integers(0, 5), st.integers(0, 1000))
@@ -210,3 +214,29 @@ def test_channels_are_repeated_or_dropped() -> None:
         Channels(3)(stereo, draws(3))
     with pytest.raises(ValueError, match="count must be at least 1"):
         Channels(0)
+
+
+def test_elastic_moves_no_point_further_than_it_says() -> None:
+    ramp = torch.arange(20.0).expand(64, 1, 20, 20)  # a pixel is its own column
+    inside = (..., slice(5, 15), slice(5, 15))
+    for distance in (0.0, 1.0, 3.0):
+        for images in (ramp, ramp.mT):
+            moved = (Elastic(distance, 4)(images, draws(64)) - images)[inside].abs().max()
+            # a cubic through the points may pass beyond them
+            assert 0.5 * distance - 1e-4 <= moved <= 1.3 * distance + 1e-4
+    bent = Elastic(2.0)(ramp, draws(64))
+    assert not torch.equal(bent[0], bent[1])
+    assert torch.equal(bent[3:5], Elastic(2.0)(ramp[3:5], Draws(stream_key(0), torch.arange(3, 5))))
+    with pytest.raises(ValueError, match="points must be at least 2"):
+        Elastic(points=1)
+
+
+def test_sometimes_leaves_its_share_of_the_images_as_they_are() -> None:
+    images = random_images(2000, 1, 8) | 1
+    same = (
+        (Sometimes(Contrast(0, 0), 0.3)(images, draws(2000)) == as_float(images)).flatten(1).all(1)
+    )
+    assert 0.65 <= same.float().mean() <= 0.75
+    assert torch.equal(Sometimes(Flip(1.0), 0.0)(images, draws(2000)), as_float(images))
+    with pytest.raises(ValueError, match="share must be a probability"):
+        Sometimes(Flip(), 1.5)

@@ -9,6 +9,7 @@ from torch import Tensor
 import torchcaps as tc
 from routings import ROUTINGS
 from test_layers import SmallNetwork
+from torchcaps.models.backbones import ImageConv2d
 
 pytestmark = [
     pytest.mark.gpu,
@@ -79,3 +80,22 @@ def test_competition_over_the_image_runs_on_the_gpu() -> None:
     got = layer.cuda()(tc.Capsules(*(x.cuda() for x in capsules if x is not None)))
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a.cpu(), b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_are_convolved_by_patches(channels: int) -> None:
+    torch.manual_seed(0)
+    conv = ImageConv2d(channels, 64, 9).cuda()
+    images = torch.rand(4, channels, 28, 28, device="cuda")
+    images = images.contiguous(memory_format=torch.channels_last)
+    exact = copy.deepcopy(conv).cpu().double()(images.cpu().double())
+    assert (conv(images).cpu() - exact).abs().max() <= 1e-4
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        low = conv(images)
+    assert low.dtype == torch.bfloat16
+    assert low.is_contiguous(memory_format=torch.channels_last)
+    assert (low.cpu() - exact).abs().max() <= 0.02
+    low.float().sum().backward()
+    asked = images.clone().requires_grad_()
+    conv(asked).sum().backward()
+    assert asked.grad is not None

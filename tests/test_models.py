@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import torchcaps as tc
 from torchcaps.models import ZOO
+from torchcaps.models.backbones import ImageConv2d
 from torchcaps.routing import inverted_attention_routing
 
 # Learned parameters, and all numbers including the running statistics of batch normalisation where
@@ -329,3 +330,25 @@ def test_multimnist_decodes_two_digits() -> None:
         torch.testing.assert_close(
             output.reconstruction[:, k], decoder.decode(output.capsules.poses, best[:, k])
         )
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "padding", "bias"),
+    [(1, 9, 1, 0, True), (3, 3, 1, 1, False), (3, 5, 2, 2, True), (4, 3, 2, 0, True)],
+)
+def test_patches_convolve_images(
+    channels: int, kernel: int, stride: int, padding: int, bias: bool
+) -> None:
+    conv = ImageConv2d(channels, 6, kernel, stride, padding, bias=bias).double()
+    conv.weight.data = conv.weight.data.contiguous(memory_format=torch.channels_last)
+    images = torch.randn(2, channels, 17, 14, dtype=torch.float64)
+    expected, made = conv(images), conv.by_patches(images)
+    torch.testing.assert_close(made, expected)
+    weights = list(conv.parameters())
+    upstream = torch.randn_like(expected)
+    for mine, theirs in zip(
+        torch.autograd.grad(made, weights, upstream),
+        torch.autograd.grad(expected, weights, upstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)

@@ -27,6 +27,7 @@ from torchcaps.data.augment import (
 from torchcaps.data.batches import Batches, Source, TorchDataset
 from torchcaps.data.canonical import data_folder
 from torchcaps.data.dataset import Batch, ImageSet
+from torchcaps.data.distort import Elastic, Sometimes
 from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
 from torchcaps.data.folder import load_folder
 from torchcaps.data.generated import Generated
@@ -52,6 +53,7 @@ __all__ = [
     "Cutout",
     "DiverseMultiMNIST",
     "Draws",
+    "Elastic",
     "Entry",
     "ExpandedMNIST",
     "FileFormatError",
@@ -64,6 +66,7 @@ __all__ = [
     "PadCrop",
     "PoseRange",
     "Shift",
+    "Sometimes",
     "Source",
     "Standardise",
     "Strokes",

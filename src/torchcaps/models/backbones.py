@@ -4,9 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import final
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-__all__ = ["Backbone", "BackboneFactory", "ConvBackbone", "ResNetBackbone", "ResNetV2Backbone"]
+__all__ = [
+    "Backbone",
+    "BackboneFactory",
+    "ConvBackbone",
+    "ImageConv2d",
+    "ResNetBackbone",
+    "ResNetV2Backbone",
+]
 
 
 class Backbone(nn.Module, ABC):
@@ -21,6 +30,36 @@ class Backbone(nn.Module, ABC):
 
 BackboneFactory = Callable[[int], Backbone]
 """A backbone class, or a partial of one: called with the channels of the images."""
+
+
+@final
+class ImageConv2d(nn.Conv2d):
+    """The first convolution of a network; on a GPU a matrix product of the images' patches.
+
+    Images have one to four channels, for which cuDNN has no kernel on tensor cores: the 9x9
+    convolution of CapsNet took as long there as the next one, which has 256 times the arithmetic.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Convolve; by patches where nobody asks for the gradient of the images."""
+        if not images.is_cuda or self.in_channels > 4 or images.requires_grad:
+            return super().forward(images)
+        return self.by_patches(images)
+
+    def by_patches(self, images: Tensor) -> Tensor:
+        """The same as a matrix product, patches side by side and padded to whole vectors."""
+        if torch.is_autocast_enabled(images.device.type):
+            images = images.to(torch.get_autocast_dtype(images.device.type))
+        (kh, kw), (sh, sw) = self.kernel_size, self.stride
+        ph, pw = int(self.padding[0]), int(self.padding[1])
+        if ph or pw:
+            images = functional.pad(images, (pw, pw, ph, ph))
+        patches = images.permute(0, 2, 3, 1).unfold(1, kh, sh).unfold(2, kw, sw)
+        patches = patches.movedim(3, -1).flatten(3)
+        weight = self.weight.permute(0, 2, 3, 1).flatten(1)
+        short = -weight.shape[1] % 8
+        patches, weight = (functional.pad(x, (0, short)) for x in (patches, weight))
+        return functional.linear(patches, weight, self.bias).permute(0, 3, 1, 2)
 
 
 @final
@@ -40,7 +79,7 @@ class ConvBackbone(Backbone):
     ) -> None:
         super().__init__()
         self.out_channels = out_channels
-        self.conv = nn.Conv2d(
+        self.conv = ImageConv2d(
             in_channels, out_channels, kernel_size, stride, padding, bias=not batch_norm
         )
         self.norm = nn.BatchNorm2d(out_channels) if batch_norm else nn.Identity()
@@ -130,7 +169,7 @@ class ResNetBackbone(Backbone):
         super().__init__()
         self.out_channels = out_channels
         self.layers = nn.Sequential(
-            conv3x3(in_channels, 64),
+            ImageConv2d(in_channels, 64, 3, padding=1, bias=False),
             nn.BatchNorm2d(64),
             nn.ReLU(),
             *(BasicBlock(64, 64) for _ in range(3)),
@@ -162,7 +201,7 @@ class ResNetV2Backbone(Backbone):
     def __init__(self, in_channels: int, blocks: tuple[int, int, int] = (8, 8, 8)) -> None:
         super().__init__()
         layers: list[nn.Module] = [
-            conv3x3(in_channels, 16),
+            ImageConv2d(in_channels, 16, 3, padding=1, bias=False),
             keras_norm(16),
             nn.ReLU(),
         ]

@@ -15,7 +15,7 @@ from torchcaps.layers import (
     PrimaryCapsules,
     RectifiedActivation,
 )
-from torchcaps.models.backbones import keras_norm
+from torchcaps.models.backbones import ImageConv2d, keras_norm
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import AttentionRouting
 
@@ -54,7 +54,7 @@ class ARCapsNet(Network):
         if n_layers < 0:
             raise ValueError(f"n_layers must be at least 0, not {n_layers}")
         self.backbone = nn.Sequential(
-            nn.Conv2d(image_shape[0], 64, 3, padding=1),
+            ImageConv2d(image_shape[0], 64, 3, padding=1),
             keras_norm(64),
             nn.ReLU(),
             nn.Conv2d(64, 64, 3, padding=1),

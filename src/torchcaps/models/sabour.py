@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
-from torchcaps.models.backbones import BackboneFactory, ConvBackbone
+from torchcaps.models.backbones import BackboneFactory, ConvBackbone, ImageConv2d
 from torchcaps.models.network import Classifier, ImageShape, Network
 from torchcaps.routing import DynamicRouting, RoutingFactory
 
@@ -109,7 +109,7 @@ def mnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
     """The baseline of section 5: three 5x5 convolutions, two hidden layers, dropout."""
     channels, height, width = image_shape
     layers = nn.Sequential(
-        nn.Conv2d(channels, 256, 5, padding=2),
+        ImageConv2d(channels, 256, 5, padding=2),
         nn.ReLU(),
         nn.Conv2d(256, 256, 5, padding=2),
         nn.ReLU(),
@@ -130,7 +130,7 @@ def multimnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
     """The baseline of section 6.2: two convolutions with pooling, one hidden layer."""
     channels, height, width = image_shape
     features = nn.Sequential(
-        nn.Conv2d(channels, 512, 9, padding=4),
+        ImageConv2d(channels, 512, 9, padding=4),
         nn.ReLU(),
         nn.MaxPool2d(2, ceil_mode=True),
         nn.Conv2d(512, 256, 5, padding=2),

@@ -8,7 +8,13 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output, Routed
 from torchcaps.layers import ConvCapsules, LinearCapsules, PoseNorm, PrimaryCapsules
-from torchcaps.models.backbones import BackboneFactory, BasicBlock, ConvBackbone, conv3x3
+from torchcaps.models.backbones import (
+    BackboneFactory,
+    BasicBlock,
+    ConvBackbone,
+    ImageConv2d,
+    conv3x3,
+)
 from torchcaps.models.network import Classifier, ImageShape, Network
 from torchcaps.routing import InvertedAttentionRouting, RoutingFactory
 from torchcaps.routing.base import check_iterations
@@ -194,7 +200,7 @@ class AttentionCapsNet(Network):
 def baseline_cnn(image_shape: ImageShape, n_classes: int) -> Classifier:
     """The baseline CNN of Tables 2 and 3: three convolutions of 1,024 channels."""
     layers = nn.Sequential(
-        nn.Conv2d(image_shape[0], 1024, 3, stride=2, padding=1),
+        ImageConv2d(image_shape[0], 1024, 3, stride=2, padding=1),
         nn.ReLU(),
         *_conv_relu_norm(stride=2, padding=1),
         nn.AvgPool2d(2),
@@ -212,7 +218,7 @@ def multimnist_cnn(
     """The baseline CNN of Table 12, pooling by average or by one learned linear layer."""
     channels, height, width = image_shape
     features = nn.Sequential(
-        nn.Conv2d(channels, 1024, 3, stride=2, padding=1),
+        ImageConv2d(channels, 1024, 3, stride=2, padding=1),
         nn.ReLU(),
         *_conv_relu_norm(stride=2, padding=0),
         *_conv_relu_norm(stride=1, padding=0),
