@@ -186,7 +186,7 @@ def split(tiles: int, n_children: int, least: int) -> tuple[int, int]:
     else:
         filled = {
             parts: tiles * parts / (triton.cdiv(tiles * parts, SLOTS) * SLOTS)
-            for parts in range(1, min(most, 8) + 1)
+            for parts in range(1, min(most, max(8, SLOTS // tiles)) + 1)
         }
         best = max(filled.values())
         parts = min(parts for parts, share in filled.items() if share > best - 0.05)
