@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchcaps import load
+from torchcaps.data import Batch
 from torchcaps.recipes import Recipe, get
 from torchcaps.recipes.losses import cross_entropy
 from torchcaps.recipes.schedules import Clock
@@ -271,7 +272,6 @@ def test_a_layer_that_turns_nan_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_reconstruction_errors_of_two_objects_add_up() -> None:
     from torchcaps.capsules import Output
-    from torchcaps.data import Batch
 
     recipe = get("sabour2017/multimnist")
     images, targets = torch.zeros(2, 1, 36, 36), torch.ones(2, 2, 1, 36, 36)
@@ -319,3 +319,28 @@ def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
     (tmp_path / "result.json").unlink()
     with pytest.raises(UseError, match="no checkpoint to resume"):
         quick(small(), out=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("routing", ["dynamic", "discriminative"])
+def test_no_gradient_outlives_its_step(
+    routing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CUDA graph that adds to one writes into memory that is given back with it."""
+    steps: list[Step] = []
+    left: list[bool] = []
+    take: Any = Step.__call__
+    backward: Any = Tensor.backward
+
+    def taken(self: Step, batch: Batch) -> None:
+        steps.append(self)
+        take(self, batch)
+
+    def watched(self: Tensor) -> None:
+        left.append(any(p.grad is not None for p in steps[-1].network.parameters()))
+        backward(self)
+
+    monkeypatch.setattr(Step, "__call__", taken)
+    monkeypatch.setattr(Tensor, "backward", watched)
+    quick(small(routing, limit=160, epochs=1), out=tmp_path)
+    assert len(left) > 1
+    assert not any(left)

@@ -87,7 +87,8 @@ def test_a_nan_inside_a_recorded_step_changes_nothing(optimiser: str, tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch 2.11 while it traces
-def test_compiled_bfloat16_learns(tmp_path: Path) -> None:
-    recipe = small(limit=6400, precision="bfloat16", compile=True, average=0.9)
+@pytest.mark.parametrize("routing", ["dynamic", "discriminative"])
+def test_compiled_bfloat16_learns(routing: str, tmp_path: Path) -> None:
+    recipe = small(routing, limit=6400, precision="bfloat16", compile=True, average=0.9)
     row = train(recipe, out=tmp_path, device="cuda", tensorboard=False)
     assert row["test"] > 80

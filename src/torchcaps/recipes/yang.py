@@ -93,9 +93,9 @@ def _sets() -> dict[str, Recipe]:
     fashion = mnist.variant(
         "yang2021/fashion-mnist",
         dataset="fashion_mnist",
-        notes="60 epochs, the count and the augmentation being unsaid.",
+        notes="200 epochs, the count and the augmentation being unsaid.",
         schedule=partial(exponential, rate=0.96, every=1_000, floor=FLOOR),
-        epochs=60,
+        epochs=200,
     )
     cifar10 = fashion.variant(
         "yang2021/cifar10",

@@ -107,7 +107,8 @@ class Step:
         with autocast(device, self.recipe.precision):
             output = self.forward(images, batch.labels if self.decodes else None)
         loss = total_loss(self.recipe, output, batch, self.taken)
-        self.optimiser.zero_grad()
+        # a recorded step must not add to gradients from before it: their memory goes back
+        self.network.zero_grad()
         loss.backward()
         climbs = self.ascent is not None and self.count % self.recipe.coefficient_every == 0
         if climbs:
@@ -224,7 +225,7 @@ class GraphedStep:
                 self.step(own)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        self.step.optimiser.zero_grad(set_to_none=True)
+        self.step.network.zero_grad()
         with torch.cuda.graph(self.graph):
             self.step(own)
         self.batch = own
