@@ -35,6 +35,9 @@ def draw(axis: str, folder: Path) -> bool:
     for name, points in sorted(lines.items()):
         xs = sorted(points)
         axes.loglog(xs, [points[x] for x in xs], marker="o", label=name)
+    ticks = sorted({x for points in lines.values() for x in points})
+    axes.set_xticks(ticks, [str(x) for x in ticks])
+    axes.set_xticks([], minor=True)
     axes.set_xlabel(axis)
     axes.set_ylabel("images/s, training")
     axes.grid(which="both", alpha=0.3)

@@ -112,24 +112,39 @@ def read(path: Path) -> list[Row]:
 
 
 def headline(rows: Iterable[Row]) -> list[Row]:
-    """The rows a first look needs: networks as published, each way to run them at its best."""
+    """The rows a first look needs: networks as published, on a GPU compiled and as a graph."""
     return [
         row
         for row in rows
         if row["mode"] == "train"
-        and row["implementation"] != "fused+graph"
+        and ("CPU" in row["gpu"] or row["implementation"].endswith("+compile+graph"))
         and not any(row[key] for key in ("classes", "side", "pose"))
     ]
 
 
+def _place(row: Row) -> tuple[object, ...]:
+    """Where a row stands: GPUs first, then by network, each batch from its floor on."""
+    sizes = (int(row[key] or 0) for key in ("classes", "side", "pose", "batch"))
+    kinds = ("floor", "fused", "torch", "dense")
+    way = kinds.index(row["implementation"].split("+")[0]), -row["implementation"].count("+")
+    return (
+        "CPU" in row["gpu"],
+        row["case"],
+        row["mode"] != "train",
+        *sizes,
+        way,
+        row["iterations"],
+    )
+
+
 def table(rows: Iterable[Row]) -> str:
-    """Rows as a Markdown table; of the same thing measured twice, the later one."""
+    """Rows as a Markdown table by network; of the same thing measured twice, the later one."""
     latest: dict[tuple[str, ...], Row] = {}
     for row in rows:
         latest[tuple(row[name] for name in (*COLUMNS[:9], "gpu"))] = row
     headings = ("network", "runs", "batch", "precision", "iterations", "images/s", "MiB", "floor")
     lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
-    for row in latest.values():
+    for row in sorted(latest.values(), key=_place):
         share = f"{100 * float(row['share_of_floor']):.0f} %" if row["share_of_floor"] else ""
         runs = row["implementation"].replace("+", " + ")
         if row["mode"] != "train":
