@@ -137,7 +137,7 @@ def _pictures(row: Row) -> list[Recipe]:
             tsai_notes,
             train_transforms=(PadCrop(4), Flip(), NORMALISE, Cutout(11)),
             label_smoothing=0.1,
-            epochs=350,
+            epochs=300,
             **tsai_settings,
         ),
         row("zhao2020/cifar10", zhao_notes, epochs=300, **zhao_settings),
