@@ -1,7 +1,9 @@
 """The command line as a new user meets it: one sentence and the right exit code."""
 
 import json
+import shutil
 import socket
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,10 +13,12 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from torchcaps import load
+from torchcaps import build, load, save
 from torchcaps.cli import app
-from torchcaps.data import Batches
+from torchcaps.data import Batches, load_folder
 from torchcaps.recipes import get
+from torchcaps.train.evaluate import Score
+from torchcaps.train.folder import described
 from torchcaps.train.sources import load_sources
 
 SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
@@ -159,6 +163,60 @@ def test_the_network_adapts_to_a_user_s_own_images() -> None:
     for words in ([], ["--data", "mine"]):
         scored = invoke("evaluate", "run", *words, "--device", "cpu")
         assert "100.00 % of 20 images" in scored.stdout
+
+
+def made(folder: str, *, data: str | None, n_classes: int) -> Path:
+    """The run folder of a network for CIFAR-10, perhaps on a user's own images; not trained."""
+    recipe = get("tsai2020/cifar10-simple")
+    Path(folder).mkdir()
+    asked = described(recipe, 0, None if data is None else Path(data))
+    Path(folder, "run.json").write_text(json.dumps(asked))
+    save(build(recipe.network, n_classes=n_classes), Path(folder, "weights.safetensors"))
+    return Path(folder)
+
+
+def test_a_network_sees_other_images_as_it_saw_those_it_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[Any, int]] = []
+
+    def score(network: object, source: Sized, *, transforms: list[Any], **_: object) -> Score:
+        seen.append((transforms[-1].mean, len(source)))
+        return Score(1, 2)
+
+    monkeypatch.setattr("torchcaps.train.scoring.score", score)
+    draw(Path("mine"), shape=(32, 32, 3), count=20)
+    draw(Path("other"), shape=(32, 32, 3), count=3)
+    draw(Path("ten"), shape=(32, 32, 3), count=3)
+    for label in range(8):
+        shutil.copytree("ten/dark", f"ten/{label}")
+    made("recipe", data=None, n_classes=10)
+    weights = made("mine-run", data="mine", n_classes=2) / "weights.safetensors"
+    shutil.copy("recipe/weights.safetensors", "bare.safetensors")
+    shutil.copy(weights, "adapted.safetensors")
+    cifar = (0.4914, 0.4822, 0.4465)
+    mine = tuple(load_folder("mine", "fit").statistics()[0].tolist())
+    for words, mean, count in (
+        (["recipe", "--data", "ten"], cifar, 30),
+        (["bare.safetensors", "--data", "ten"], cifar, 30),
+        (["mine-run", "--data", "other"], mine, 6),
+        ([str(weights), "--data", "other"], mine, 6),
+        (["mine-run", "--data", "mine", "--split", "validation"], mine, 4),
+        (["mine-run", "--split", "validation"], mine, 4),
+    ):
+        result = invoke("evaluate", *words, "--device", "cpu")
+        assert result.exit_code == 0, result.output
+        assert seen.pop() == (mean, count), words
+    shutil.copytree("mine", "more/train")
+    shutil.copytree("other", "more/test")
+    assert invoke("evaluate", "adapted.safetensors", "--data", "more").exit_code == 0
+    assert seen.pop() == (mine, 6)
+    both = ["adapted.safetensors", "mine-run", "--recipe", "tsai2020/cifar10-simple"]
+    assert "different images" in one_sentence(invoke("evaluate", *both, "--data", "other"), 2)
+    shutil.rmtree("mine")
+    said = one_sentence(invoke("evaluate", "mine-run", "--data", "other"), 1)
+    assert "was trained on" in said
+    assert "so put it back" in said
 
 
 def test_fewer_test_images_than_are_shown_do_not_cost_the_weights() -> None:

@@ -138,11 +138,74 @@ def test_shipping_writes_the_tables_when_asked(trained: Path, weights: Path) -> 
     assert page.count("| demo/strokes-dynamic |") == 2
 
 
+def test_a_recipe_s_name_is_its_folder_in_runs(trained: Path, weights: Path) -> None:
+    shutil.copytree(trained / "run", "runs/demo/strokes-dynamic")
+    result = invoke("results", "--add", "demo/strokes-dynamic")
+    assert result.exit_code == 0, result.output
+    assert [row.seed for row in read_rows("results/accuracy.csv")] == [0, 1]
+    result = invoke("ship", "demo/strokes-dynamic", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert (weights / "demo-strokes-dynamic.safetensors").is_file()
+
+
+def test_a_worse_run_does_not_replace_a_better_one_s_weights(trained: Path, weights: Path) -> None:
+    path = weights / "demo-strokes-dynamic.safetensors"
+    scores = [json.loads((trained / f"run/seed{n}/result.json").read_text()) for n in (0, 1)]
+    worse, better = sorted((0, 1), key=lambda n: float(scores[n]["validation"]))
+    assert scores[worse]["validation"] < scores[better]["validation"]
+    first = invoke("ship", trained / f"run/seed{better}", "--device", "cpu")
+    assert first.exit_code == 0, first.output
+    before = path.read_bytes()
+    for record in ("results/accuracy.csv", "another.csv"):
+        words = ["ship", f"{trained}/run/seed{worse}", "--device", "cpu", "--results", record]
+        result = invoke(*words)
+        assert result.exit_code == 0, result.output
+        (said,) = result.stdout.splitlines()
+        assert said == (
+            f"{path} stays: seed {better} has {scores[better]['validation']:.2f} % of the "
+            f"validation images right, and seed {worse}, the best run given, "
+            f"{scores[worse]['validation']:.2f} %; --replace takes it"
+        )
+        assert path.read_bytes() == before
+    kept = json.loads(invoke(*words, "--json").stdout)[str(path)]
+    assert (kept["seed"], "--replace" in kept["stayed"]) == (better, True)
+    again = invoke("ship", trained / f"run/seed{better}", "--store", "float16", "--device", "cpu")
+    assert again.exit_code == 0, again.output
+    assert describe(path)["trained"]["store"] == "float16"
+    assert invoke(*words, "--replace").exit_code == 0
+    assert describe(path)["trained"]["seed"] == worse
+    assert invoke("ship", trained / "run", "--device", "cpu").exit_code == 0
+    assert describe(path)["trained"]["seed"] == better
+    path.write_bytes(b"junk")
+    assert invoke(*words).exit_code == 0
+    assert describe(path)["trained"]["seed"] == worse
+
+
+def test_a_run_of_the_recipe_as_it_is_replaces_one_of_changed_settings(
+    trained: Path, weights: Path
+) -> None:
+    """The record knows of a file what became known later: the recipe was changed after its run."""
+    path = weights / "demo-strokes-dynamic.safetensors"
+    shutil.copytree(trained / "run", "runs/demo/strokes-dynamic")
+    scores = [json.loads((trained / f"run/seed{n}/result.json").read_text()) for n in (0, 1)]
+    worse, better = sorted((0, 1), key=lambda n: float(scores[n]["validation"]))
+    place = Path(f"runs/demo/strokes-dynamic/seed{worse}")
+    (place / "result.json").write_text(json.dumps({**scores[worse], "modified": ""}))
+    for seed in (better, worse):
+        folder = f"runs/demo/strokes-dynamic/seed{seed}"
+        assert invoke("ship", folder, "--device", "cpu").exit_code == 0
+        assert describe(path)["trained"]["seed"] == seed
+
+
 def test_what_cannot_be_shipped_gets_one_sentence(
     trained: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained / "run" / "seed0"
-    assert "holds no finished run" in refused("ship", "nowhere")
+    assert refused("ship", "nowhere") == "there is no folder nowhere, and no recipe of that name"
+    Path("empty").mkdir()
+    assert "empty holds no finished run" in refused("ship", "empty")
+    where = Path("runs", "demo", "strokes-dynamic")
+    assert f"{where} holds no finished run" in refused("ship", "demo/strokes-dynamic")
     assert "stored as int8 or float16, not 'int4'" in refused("ship", run, "--store", "int4")
     with monkeypatch.context() as patch:
         patch.setattr(recording, "MOST_BYTES", 1000)

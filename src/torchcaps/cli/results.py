@@ -21,7 +21,7 @@ def results(
     record: Record = Path("results/accuracy.csv"),
     add: Annotated[
         list[Path] | None,
-        typer.Option(help="A run folder, or another CSV, whose rows and curves to add first."),
+        typer.Option(help="A run folder, a recipe trained here, or a CSV: what to add first."),
     ] = None,
     write: Write = False,
     as_json: Json = False,
@@ -50,12 +50,16 @@ def results(
 
 def ship(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of finished runs, or of their seeds.")
+        list[Path],
+        typer.Argument(help="Folders of finished runs or of their seeds, or recipes trained here."),
     ],
     store: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
     into: Annotated[
         Path | None, typer.Option(help="Where the files go; default the package's own folder.")
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the file of a better run too.")
+    ] = False,
     record: Record = Path("results/accuracy.csv"),
     write: Write = False,
     data_dir: Annotated[
@@ -72,13 +76,24 @@ def ship(
         found = [run for path in runs for run in finished_runs(path)]
         for run in found:
             keep(run, record)
-        written = ship_runs(found, store=store, into=into, data_dir=data_dir, device=device)
+        written = ship_runs(
+            found,
+            store=store,
+            into=into,
+            record=record,
+            replace=replace,
+            data_dir=data_dir,
+            device=device,
+        )
         if write:
             _write_tables(record)
     if as_json:
         typer.echo(json.dumps({str(path): facts for path, facts in written.items()}, indent=2))
         return
     for path, facts in written.items():
+        if "stayed" in facts:
+            typer.echo(f"{path} stays: {facts['stayed']}")
+            continue
         typer.echo(
             f"{path}: {facts['test']:.2f} % of {facts['images']:,} images, seed {facts['seed']}, "
             f"{path.stat().st_size:,} bytes"

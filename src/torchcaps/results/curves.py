@@ -9,7 +9,7 @@ from typing import Any
 from torchcaps.results.record import Row, add_row, read_rows
 from torchcaps.storage import write_bytes, write_text
 
-__all__ = ["curve_path", "merge", "write_curve"]
+__all__ = ["curve_path", "keep_curve", "merge", "write_curve"]
 
 FORMATS = {
     "epoch": "d",

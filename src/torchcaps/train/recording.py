@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.models import load
-from torchcaps.models.files import save_packed
+from torchcaps.models.files import describe, save_packed
 from torchcaps.models.pretrained import MOST_BYTES, file_name, weights_folder
 from torchcaps.recipes import RECIPES
-from torchcaps.results import COLUMNS, Row, add_row, keep_curve, misfits
-from torchcaps.train.folder import RunFolder
+from torchcaps.results import COLUMNS, Row, add_row, keep_curve, misfits, read_rows
+from torchcaps.train.folder import RunFolder, default_folder
 from torchcaps.train.process import UseError
 from torchcaps.train.scoring import evaluate_files
 
@@ -21,7 +21,7 @@ __all__ = ["finished_runs", "keep", "ship"]
 TOLERANCE = 0.05
 """Points by which packed weights may score otherwise than the run did."""
 
-FACTS = ("recipe", "seed", "epochs", "modified", "commit", "weights_sha256")
+FACTS = ("recipe", "seed", "epochs", "modified", "validation", "commit", "weights_sha256")
 """What a shipped file says of its run, beside its own accuracy."""
 
 
@@ -39,8 +39,12 @@ def keep(folder: RunFolder, record: str | Path, *, command: str = "") -> None:
 
 
 def finished_runs(path: str | Path) -> list[RunFolder]:
-    """The run of a folder, or those of its ``seedN`` folders."""
+    """The run of a folder, or those of its ``seedN`` folders; a recipe is its folder in runs/."""
     path = Path(path)
+    if not path.exists():
+        if path.as_posix() not in RECIPES:
+            raise ValueError(f"there is no folder {path}, and no recipe of that name")
+        path = default_folder(path.as_posix(), 0).parent
     if path.is_file():
         raise ValueError(f"{path} is neither a run folder nor a CSV of results named .csv")
     seeds = [place for place in sorted(path.glob("seed*")) if place.name[4:].isdigit()]
@@ -55,24 +59,30 @@ def ship(
     *,
     store: str = "int8",
     into: str | Path | None = None,
+    record: str | Path | None = None,
+    replace: bool = False,
     data_dir: Path | None = None,
     device: str = "auto",
 ) -> dict[Path, dict[str, Any]]:
     """Write the best run of each recipe as weights that come with the package.
 
     The best is so on held-out images, or on the test images where none were held out; a run with
-    changed settings is taken where there is no other. The file is scored anew on the test images,
-    and refused where it does not do what its run did.
+    changed settings is taken where there is no other. A file that is there stays where its run was
+    as good by the same rule. A new one is scored anew on the test images, and refused where it does
+    not do what its run did.
 
     Args:
         runs: finished ones.
         store: "int8" or "float16".
         into: the folder; by default the package's own.
+        record: the rows of the runs whose files are there; a run that is not among them counts as
+            its file says.
+        replace: write the best of these runs even where a better one's file is there.
         data_dir: the data folder.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Returns:
-        What each file says of itself, by path.
+        What each file says of itself, by path; of one that stayed ``"stayed"`` says why.
     """
     folder = weights_folder() if into is None else Path(into)
     recipes: dict[str, list[tuple[RunFolder, dict[str, Any]]]] = {}
@@ -83,12 +93,52 @@ def ship(
         recipes.setdefault(row["recipe"], []).append((run, row))
     written = {}
     for recipe, candidates in recipes.items():
-        held_out = all(row["validation"] is not None for _, row in candidates)
-        measure = "validation" if held_out else "test"
-        run, row = max(candidates, key=lambda one: (not one[1]["modified"], one[1][measure]))
         path = folder / file_name(recipe)
-        written[path] = _ship(run, row, path, store, data_dir, device)
+        folders, rows = zip(*candidates, strict=True)
+        best = _best(rows)
+        there = None if replace else _there(path, recipe, record)
+        if there is not None:
+            others = all(row["weights_sha256"] != there["weights_sha256"] for row in rows)
+            if others and _best([there, best]) is there:
+                written[path] = {**describe(path)["trained"], "stayed": _stayed(there, best)}
+                continue
+        run = folders[rows.index(best)]
+        written[path] = _ship(run, best, path, store, data_dir, device)
     return written
+
+
+def _best(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of unchanged recipes, if there are any, the one with most images right."""
+    measure = _measure(rows)
+    return max(rows, key=lambda row: (not row["modified"], row[measure]))
+
+
+def _measure(rows: Sequence[dict[str, Any]]) -> str:
+    return "test" if any(row["validation"] is None for row in rows) else "validation"
+
+
+def _stayed(there: dict[str, Any], best: dict[str, Any]) -> str:
+    measure = _measure([there, best])
+    changed = " of changed settings" if best["modified"] and not there["modified"] else ""
+    return (
+        f"seed {there['seed']} has {there[measure]:.2f} % of the {measure} images right, and seed "
+        f"{best['seed']}, the best run given{changed}, {best[measure]:.2f} %; --replace takes it"
+    )
+
+
+def _there(path: Path, recipe: str, record: str | Path | None) -> dict[str, Any] | None:
+    """The row of the run whose weights a file holds; None where it holds none of the recipe."""
+    try:
+        said = describe(path)["trained"]
+    except (FileNotFoundError, ValueError):
+        return None
+    if said.get("recipe") != recipe or not isinstance(said.get("test"), int | float):
+        return None
+    row = {"weights_sha256": "", "modified": "", "validation": None, "seed": "?", **said}
+    for one in [] if record is None else read_rows(record):
+        if one.weights_sha256 == row["weights_sha256"]:
+            row |= {key: getattr(one, key) for key in ("modified", "validation", "test")}
+    return row
 
 
 def _row(folder: RunFolder) -> dict[str, Any]:
@@ -113,7 +163,7 @@ def _ship(
     network = load(run.weights)
     if hashlib.sha256(run.weights.read_bytes()).hexdigest() != row["weights_sha256"]:
         raise ValueError(f"{run.weights} is not the file its run wrote: train it again")
-    facts = {key: row[key] for key in FACTS}
+    facts = {key: row[key] for key in FACTS if row[key] is not None}
     with tempfile.TemporaryDirectory() as place:
         trial = Path(place) / path.name
         save_packed(network, trial, store=store, trained=facts)

@@ -99,13 +99,12 @@ class Bar(Reporter):
             BarColumn(bar_width=None),
             TextColumn("loss {task.fields[loss]:.3f}"),
             TextColumn("train {task.fields[accuracy]:.1f} %"),
-            TextColumn("val {task.fields[held_out]}"),
-            TextColumn("{task.fields[images_per_s]:,.0f}/s"),
+            TextColumn("{task.fields[held_out]}{task.fields[images_per_s]:,.0f}/s"),
             TextColumn("{task.fields[peak_mib]:,} MiB"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
         )
         self.task: Any = None
-        self.held_out = "-"
+        self.held_out = ""
 
     def now(self, now: Now) -> None:
         """Move the bar."""
@@ -119,7 +118,7 @@ class Bar(Reporter):
     def epoch(self, row: dict[str, Any]) -> None:
         """Show the validation score from now on."""
         if row.get("validation") is not None:
-            self.held_out = f"{row['validation']:.1f} %"
+            self.held_out = f"val {row['validation']:.1f} % "
 
     def say(self, text: str) -> None:
         """A line above the bar."""

@@ -13,7 +13,7 @@ from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.train.evaluate import score
 from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import Process, UseError, choose_device
-from torchcaps.train.sources import load_sources
+from torchcaps.train.sources import TrainedOn, load_sources
 
 __all__ = ["evaluate_files", "find_place", "find_recipe", "find_weights"]
 
@@ -64,8 +64,22 @@ def find_recipe(path: Path, network: Network) -> Recipe:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    """What was asked of the run of a folder; nothing of a file."""
-    return (RunFolder(path).description() if path.is_dir() else None) or {}
+    """What was asked of the run of a folder, or of the run beside whose files a weight file is."""
+    if not path.is_dir() and path.name != RunFolder(path.parent).weights.name:
+        return {}
+    return RunFolder(path if path.is_dir() else path.parent).description() or {}
+
+
+def _trained_on(path: Path, network: Network, own: Path) -> TrainedOn:
+    """Whose images the network of a run or a file knows, which shall be shown a user's own."""
+    if described := _described(path):
+        if (data := described.get("data")) is None:
+            return "recipe"
+        return "own" if Path(data) == own.expanduser().resolve() else Path(data)
+    # a file alone does not say; a network of another shape than published saw a user's images
+    usual = ZOO[str(network.name)]
+    same = (network.image_shape, network.n_classes) == (usual.image_shape, usual.n_classes)
+    return "recipe" if same else "own"
 
 
 def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe, Path | None]:
@@ -106,6 +120,8 @@ def evaluate_files(
         recipe: whose data and transforms to use; None for the run's own.
         data_dir: the data folder.
         own_data: a folder with one folder of images per class, instead; None for the run's own.
+            They are normalised as the network's training images were, and all of them count if the
+            folder has no test part and the network was not trained on it.
         split: "test" or "validation".
         device: "auto", "cpu", "cuda" or "cuda:N".
     """
@@ -123,7 +139,16 @@ def evaluate_files(
     else:
         chosen, mine = _chosen(places, networks)
         own_data = own_data or mine
-    sources = load_sources(chosen, root=data_dir, own=own_data, device=process.device)
+    known: set[TrainedOn] = {"own"}
+    if own_data is not None:
+        pairs = zip(places, networks, strict=True)
+        known = {_trained_on(place, network, own_data) for place, network in pairs}
+    if len(known) > 1:
+        names = " and ".join(map(str, paths))
+        raise UseError(f"{names} were trained on different images: score them one by one")
+    sources = load_sources(
+        chosen, root=data_dir, own=own_data, device=process.device, trained_on=known.pop()
+    )
     source = sources.test if split == "test" else sources.validation
     if source is None:
         raise UseError(f"there are no {split} images: {own_data or chosen.name} has none")

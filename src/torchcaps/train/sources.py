@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,8 +25,10 @@ from torchcaps.models.network import ImageShape
 from torchcaps.recipes import Recipe
 from torchcaps.train.process import UseError
 
-__all__ = ["First", "Sources", "load_sources"]
+__all__ = ["First", "Sources", "TrainedOn", "load_sources"]
 
+TrainedOn = Path | Literal["own", "recipe"]
+"""A user's folder, the images in question, or those the recipe names."""
 
 _Set = ImageSet | Generated
 _Sets = tuple[_Set, _Set | None, _Set | None]
@@ -75,7 +78,12 @@ class Sources:
 
 
 def load_sources(
-    recipe: Recipe, *, root: Path | None, own: Path | None, device: torch.device
+    recipe: Recipe,
+    *,
+    root: Path | None,
+    own: Path | None,
+    device: torch.device,
+    trained_on: TrainedOn = "own",
 ) -> Sources:
     """Load what a recipe names, or a folder of the user's own.
 
@@ -84,13 +92,17 @@ def load_sources(
         root: the data folder; None for the usual one.
         own: a folder with one folder of images per class, instead of the recipe's data set.
         device: where the sets shall be.
+        trained_on: whose mean and deviation the network knows, where it is shown ``own``: of these
+            images, of the recipe's, or of another folder. A folder without a test part that it was
+            not trained on is all test images.
     """
     train_transforms, test_transforms = recipe.train_transforms, recipe.test_transforms
     sets: _Sets
     if own is not None:
-        mine = _own(recipe, own)
-        train_transforms = _fitted(train_transforms, mine[0])
-        test_transforms = _fitted(test_transforms, mine[0])
+        mine = _own(recipe, own, unseen=trained_on != "own")
+        known = _known(recipe, mine[0], trained_on)
+        train_transforms = _fitted(train_transforms, mine[0], known)
+        test_transforms = _fitted(test_transforms, mine[0], known)
         sets = mine
     else:
         name = recipe.dataset
@@ -126,8 +138,10 @@ def _named(recipe: Recipe, name: str, split: str, root: Path | None) -> ImageSet
     return found
 
 
-def _own(recipe: Recipe, folder: Path) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
-    """Training, validation and test images of a user's folder."""
+def _own(
+    recipe: Recipe, folder: Path, *, unseen: bool = False
+) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
+    """Training, validation and test images of a user's folder; all are test if it is unseen."""
     if recipe.measure == "top2":
         raise UseError(
             f"{recipe.name} looks for two objects in an image and a folder names one: "
@@ -137,14 +151,17 @@ def _own(recipe: Recipe, folder: Path) -> tuple[ImageSet, ImageSet | None, Image
     parts = [name for name in ("validation", "test") if (folder / name).is_dir()]
     if not (folder / "train").is_dir():
         parts = []
+    hold_out = recipe.hold_out and not (unseen and "validation" not in parts)
     try:
-        apart = not recipe.hold_out or "validation" in parts
+        apart = not hold_out or "validation" in parts
         train = load_folder(folder, "train" if apart else "fit")
         test = load_folder(folder, "test") if "test" in parts else None
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"{error}. {_layout(folder)}") from None
+    if unseen and not (folder / "train").is_dir():
+        test = train
     validation = None
-    if recipe.hold_out:
+    if hold_out:
         try:
             validation = _mixed(load_folder(folder, "validation"))
         except FileNotFoundError as error:
@@ -176,13 +193,29 @@ def _layout(folder: Path) -> str:
     return f"{expected}. Found: {found or 'nothing'}"
 
 
-def _fitted(transforms: Sequence[Transform], images: ImageSet) -> tuple[Transform, ...]:
-    """The recipe's transforms with the mean, deviation and channels of other images."""
+def _known(recipe: Recipe, mine: ImageSet, trained_on: TrainedOn) -> Normalise | None:
+    """What a network that was trained on some images normalises by; None is as the recipe says."""
+    if trained_on == "recipe" or not any(isinstance(t, Normalise) for t in recipe.test_transforms):
+        return None
+    if isinstance(trained_on, Path):
+        if not trained_on.is_dir():
+            raise ValueError(
+                f"the network was trained on {trained_on}, which is not there: other images are "
+                "normalised by its mean and deviation, so put it back"
+            )
+        mine = _own(recipe, trained_on)[0]
+    mean, std = mine.statistics()
+    return Normalise(mean.tolist(), std.clamp_min(1e-3).tolist())
+
+
+def _fitted(
+    transforms: Sequence[Transform], images: ImageSet, known: Normalise | None
+) -> tuple[Transform, ...]:
+    """The recipe's transforms with what is known of other images, and for their channels."""
     fitted: list[Transform] = []
     for transform in transforms:
         if isinstance(transform, Normalise):
-            mean, std = images.statistics()
-            fitted.append(Normalise(mean.tolist(), std.clamp_min(1e-3).tolist()))
+            fitted.append(known or transform)
         elif not (isinstance(transform, Channels) and images.images.shape[1] > 1):
             fitted.append(transform)
     return tuple(fitted)
