@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import one_sentence
+from torchcaps.cli.shared import make_folder, one_sentence
 
 __all__ = ["bench"]
 
@@ -27,6 +27,8 @@ def bench(
     with one_sentence(wrong_use=True):
         settings = plan(name or ("quick" if device.type == "cuda" else "small"))
     with one_sentence():
+        if keep is not None:
+            make_folder(keep.parent, "--keep")
         measured = [measure(setting, device=device, repeats=repeats) for setting in settings]
         rows = rows_of(measured, device=device, revision=revision())
         if keep is not None:

@@ -24,7 +24,7 @@ def demo(
     figures: Annotated[bool, typer.Option(help="Draw figures at the end.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Train three routings on digits that are drawn for it: no download, about a minute."""
+    """Train three routings on digits that are drawn for it: no download, two minutes."""
     from rich.console import Console
     from rich.table import Table
 
@@ -33,7 +33,19 @@ def demo(
     from torchcaps.train.report import reporter_for
 
     every = [name.partition("strokes-")[2] for name in RECIPES if name.startswith("demo/strokes-")]
-    chosen = every if routings == ["all"] else routings or list(USUAL)
+    chosen = every if "all" in (routings or ()) else routings or list(USUAL)
+    for routing in chosen:
+        if routing not in every:
+            typer.echo(f"there is no routing {routing!r}: take {', '.join(every)} or all", err=True)
+            raise typer.Exit(2)
+    console = Console()
+    if not as_json:
+        console.print(
+            f"Training {len(chosen)} small capsule networks on digits drawn for it, {steps} steps "
+            "each: about half a minute a network on two free cores.",
+            soft_wrap=True,
+            highlight=False,
+        )
     rows = {}
     for routing in chosen:
         with one_sentence(wrong_use=True):
@@ -51,7 +63,6 @@ def demo(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    console = Console()
     table = Table(title="Digits drawn from strokes: 10,000 unseen ones")
     table.add_column("routing")
     for heading in ("accuracy", "parameters", "seconds"):
@@ -65,12 +76,19 @@ def demo(
         from torchcaps.figures import demo_report
         from torchcaps.models import load
 
-        with one_sentence(), console.status("looking inside"):
+        with one_sentence(), console.status("looking inside") as status:
             networks = {name: load(out / name / "weights.safetensors") for name in rows}
-            index = demo_report(networks, out / "figures", command=f"torchcaps demo --out {out}")
+            index = demo_report(
+                networks,
+                out / "figures",
+                command=f"torchcaps demo --out {out}",
+                results=rows,
+                progress=lambda name: status.update(f"looking inside: {name}"),
+            )
         console.print(f"A look inside: {index}", soft_wrap=True)
     console.print(
-        "Next: torchcaps list shows every published row; torchcaps train sabour2017/mnist "
-        "--set epochs=2 trains one; torchcaps demo all compares six routings.",
+        "Next: torchcaps demo all compares six routings; torchcaps figures sabour2017/mnist-modern "
+        "looks into a network that came trained; torchcaps list shows every published row, and "
+        "torchcaps train NAME trains it (on a GPU, or with --set limit=6400 to see it go).",
         soft_wrap=True,
     )

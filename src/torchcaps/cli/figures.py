@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import one_sentence
+from torchcaps.cli.shared import make_folder, one_sentence
 
 __all__ = ["figures"]
 
@@ -49,6 +49,7 @@ def figures(
         subjects = [
             open_subject(run, data_dir=data_dir, recipe=recipe, device=where) for run in runs
         ]
+        make_folder(out, "--out")
         words = ["torchcaps", "figures", *runs]
         for name in only or ():
             words += ["--only", name]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from torchcaps.cli.shared import one_sentence
+from torchcaps.cli.shared import counting, one_sentence
 
 __all__ = ["environment", "evaluate", "train"]
 
@@ -142,9 +142,15 @@ def evaluate(
     from torchcaps.recipes import RECIPES
     from torchcaps.train.scoring import evaluate_files
 
-    with one_sentence():
+    with one_sentence(), counting() as progress:
         scores = evaluate_files(
-            runs, recipe=recipe, data_dir=data_dir, own_data=data, split=split, device=device
+            runs,
+            recipe=recipe,
+            data_dir=data_dir,
+            own_data=data,
+            split=split,
+            device=device,
+            progress=progress,
         )
     if as_json:
         typer.echo(json.dumps(scores, indent=2))

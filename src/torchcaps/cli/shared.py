@@ -1,11 +1,43 @@
 """What every command shares: errors of one sentence, and their exit codes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
-__all__ = ["one_sentence"]
+__all__ = ["counting", "make_folder", "one_sentence"]
+
+
+def make_folder(path: Path, option: str) -> None:
+    """Make a folder before the work whose outcome it shall hold."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"the folder {path} cannot be made ({error.strerror}); choose another with {option}"
+        ) from None
+
+
+@contextmanager
+def counting() -> Iterator[Callable[[str, int, int], None]]:
+    """Bars on a terminal that are gone at the end; told a name, how many in all and how many more.
+
+    They go to standard error, so that what is printed can be piped.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    console = Console(stderr=True)
+    tasks: dict[str, TaskID] = {}
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+
+        def tell(name: str, of: int, more: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=of)
+            bars.advance(tasks[name], more)
+
+        yield tell
 
 
 @contextmanager

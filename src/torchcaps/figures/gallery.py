@@ -1,9 +1,10 @@
 """All figures by name, and reports made of them."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torchcaps import analysis
 from torchcaps.analysis import Subject
@@ -138,6 +139,7 @@ def demo_report(
     out: str | Path,
     *,
     command: str = "torchcaps demo",
+    results: Mapping[str, dict[str, Any]] | None = None,
     effort: Effort | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Path:
@@ -149,6 +151,7 @@ def demo_report(
         networks: by the name the figures give them.
         out: the folder.
         command: what made it, for the page.
+        results: the row of each run, by the same names.
         effort: how many images each measurement takes; None takes few, see :func:`quick`.
         progress: called with the name of each figure before it is drawn.
 
@@ -156,7 +159,13 @@ def demo_report(
         The path of ``index.html``.
     """
     subjects = [
-        Subject(name, network, Strokes(2000, split="test"), "strokes")
+        Subject(
+            name,
+            network,
+            Strokes(2000, split="test"),
+            "strokes",
+            result=(results or {}).get(name, {}),
+        )
         for name, network in networks.items()
     ]
     if not subjects:

@@ -1,6 +1,7 @@
 """Scores of trained networks, from their files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,12 @@ def find_weights(path: Path) -> Path:
             raise ValueError(f"{path} holds no finished run: {weights.name} is not there yet")
         return weights
     if not path.is_file():
-        raise FileNotFoundError(f"there is no run folder or weight file {path}")
+        said = f"there is no run folder or weight file {path}"
+        try:
+            get(path.as_posix())
+        except ValueError as error:
+            raise FileNotFoundError(f"{said}, and {error}") from None
+        raise FileNotFoundError(said)
     return path
 
 
@@ -109,6 +115,7 @@ def evaluate_files(
     own_data: Path | None = None,
     split: str = "test",
     device: str = "auto",
+    progress: Callable[[str, int, int], None] = lambda name, of, images: None,
 ) -> dict[str, dict[str, Any]]:
     """Percent of images right, by path; of several networks also ``"ensemble"``.
 
@@ -124,6 +131,7 @@ def evaluate_files(
             folder has no test part and the network was not trained on it.
         split: "test" or "validation".
         device: "auto", "cpu", "cuda" or "cuda:N".
+        progress: told a network's name, how many images it shall see, and how many more it has.
     """
     if split not in ("test", "validation"):
         raise UseError(f"split must be test or validation, not {split!r}")
@@ -172,6 +180,7 @@ def evaluate_files(
             transforms=sources.test_transforms,
             precision="float32" if packed else chosen.precision,
             batch_size=500 if process.device.type == "cuda" else 100,
+            on_batch=partial(progress, name, len(source)),
         )
         scores[name] = {"percent": found.percent, "right": found.right, "images": found.images}
     for path, place in zip(paths, places, strict=True):

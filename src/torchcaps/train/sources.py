@@ -156,7 +156,7 @@ def _own(
         apart = not hold_out or "validation" in parts
         train = load_folder(folder, "train" if apart else "fit")
         test = load_folder(folder, "test") if "test" in parts else None
-    except (FileNotFoundError, ValueError) as error:
+    except FileNotFoundError as error:
         raise ValueError(f"{error}. {_layout(folder)}") from None
     if unseen and not (folder / "train").is_dir():
         test = train
