@@ -36,6 +36,13 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
     assert runner.invoke(app, ["--version"]).stdout.strip() == __version__
 
 
+def test_a_routing_that_is_none_is_told_which_there_are() -> None:
+    result = CliRunner().invoke(app, ["demo", "dynamic", "dynamo"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("there is no routing 'dynamo': take dynamic, em, ")
+    assert not result.stdout
+
+
 def test_the_list_names_every_network_and_every_recipe() -> None:
     runner = CliRunner()
     rows = json.loads(runner.invoke(app, ["list", "--networks", "--json"]).stdout)

@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from torchcaps.cli import app
+from torchcaps.models import ZOO
 from torchcaps.recipes import RECIPES
 
 README = Path(__file__).parents[1] / "README.md"
@@ -19,7 +20,7 @@ def test_the_examples_run_and_give_the_shapes_they_claim(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
@@ -34,8 +35,21 @@ def test_the_examples_run_and_give_the_shapes_they_claim(
     assert names["couplings"].shape == (2, 6, 3)
 
 
+def test_the_first_screen_says_what_is_there_and_no_more() -> None:
+    readme = README.read_text()
+    first = readme.partition("```")[0]
+    speed = readme.partition("<!-- speed -->")[2].partition("<!-- /speed -->")[0]
+    cells = {cell.strip() for cell in speed.replace(",", "").split("|")}
+    claimed = re.findall(r"(\b\d+ %|\b\d{3,}\b)(?! networks| recipes)", first.replace(",", ""))
+    assert len(claimed) == 6
+    assert set(claimed) <= cells
+    for kind, known in (("networks", ZOO), ("recipes", RECIPES)):
+        published = [name for name in known if not name.startswith("demo/")]
+        assert f"{len(published)} {kind}" in first
+
+
 def test_the_demo_table_names_every_routing() -> None:
-    rows = re.findall(r"^\| ([\w-]+) \(.+\| [\d.]+ % \|$", README.read_text(), flags=re.MULTILINE)
+    rows = re.findall(r"^\| ([\w-]+) \|.+\| [\d.]+ % \|$", README.read_text(), flags=re.MULTILINE)
     assert [f"demo/strokes-{name}" for name in rows] == [n for n in RECIPES if n.startswith("demo")]
 
 

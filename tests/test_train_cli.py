@@ -295,11 +295,32 @@ def test_runs_on_different_images_are_not_scored_on_the_first_one_s() -> None:
 
 
 def test_wrong_files_to_evaluate_are_named() -> None:
-    assert "no run folder or weight file" in one_sentence(invoke("evaluate", "nowhere"), 1)
+    said = one_sentence(invoke("evaluate", "sabour2017/mnst"), 1)
+    assert "no run folder or weight file" in said
+    assert "did you mean 'sabour2017/mnist'?" in said
     Path("run").mkdir()
     assert "no finished run" in one_sentence(invoke("evaluate", "run"), 1)
     Path("x.safetensors").write_bytes(b"junk")
     assert "not a whole safetensors file" in one_sentence(invoke("evaluate", "x.safetensors"), 1)
+
+
+def test_places_that_cannot_be_written_are_named_before_the_work() -> None:
+    Path("file").write_text("")
+    words = (["bench", "--keep", "file/here/rows.csv"], ["figures", "run", "--out", "file"])
+    made("run", data="mine", n_classes=2)
+    draw(Path("mine"), shape=(32, 32, 3), count=20)
+    for each in words:
+        said = one_sentence(invoke(*each), 1)
+        assert "cannot be made" in said
+        assert each[-2] in said
+
+
+def test_an_unreadable_image_is_named_alone() -> None:
+    draw(Path("mine"), shape=(20, 20), count=20)
+    Path("mine/dark/0.png").write_bytes(b"junk")
+    said = one_sentence(invoke("train", "demo/strokes-em", "--data", "mine", *SMALL), 1)
+    assert said.startswith("mine/dark/0.png cannot be used")
+    assert "Expected" not in said
 
 
 def test_the_environment_is_printed_for_a_bug_report() -> None:
