@@ -32,9 +32,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing PyTorch and torchcaps into $(VENV): minutes, the first time"
 	$(BIN)/pip install -q -c constraints.txt -e .
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing PyTorch and torchcaps into $(VENV): minutes, the first time"
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.core

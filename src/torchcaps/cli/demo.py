@@ -42,7 +42,7 @@ def demo(
     if not as_json:
         console.print(
             f"Training {len(chosen)} small capsule networks on digits drawn for it, {steps} steps "
-            "each: about half a minute a network on two free cores.",
+            "each: half a minute a network or less, on two free cores.",
             soft_wrap=True,
             highlight=False,
         )
