@@ -24,7 +24,7 @@ def demo(
     figures: Annotated[bool, typer.Option(help="Draw figures at the end.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Train three routings on digits that are drawn for it: no download, two minutes."""
+    """Train three routings on digits that are drawn for it: no download, a few minutes."""
     from rich.console import Console
     from rich.table import Table
 
