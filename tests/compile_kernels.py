@@ -113,8 +113,8 @@ def main() -> None:
         build(weight_kernel, (), warps, 3, small | PLACES | where)
     for side in (2, 4):
         _head(side)
-    for rows, columns in ((1, 8), (6, 6)):
-        _read_ahead(rows, columns)
+    for shape in ((1, 8), (6, 6)):
+        _read_ahead(*shape)
     for apart in (False, True):
         _pairwise(SIZES, apart)
         _pairwise(SIZES | {"operand": tl.float32, "precision": "ieee"}, apart)

@@ -30,9 +30,7 @@ def window_origin(window, geometry, width_out, area_out):
 
 
 @triton.jit
-def child_place(
-    i, geometry, stride_t: tl.constexpr, n_types: tl.constexpr, width_k: tl.constexpr
-):
+def child_place(i, geometry, stride_t: tl.constexpr, n_types: tl.constexpr, width_k: tl.constexpr):
     """Offset of child i in its window, and the row and column of its place there.
 
     The step from child to child is compiled in: of a number it is told, Triton knows only whether

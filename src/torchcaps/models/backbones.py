@@ -42,14 +42,21 @@ class ImageConv2d(nn.Conv2d):
 
     def forward(self, images: Tensor) -> Tensor:
         """Convolve; by patches where nobody asks for the gradient of the images."""
-        if not images.is_cuda or self.in_channels > 4 or images.requires_grad:
-            return super().forward(images)
-        return self.by_patches(images)
+        if images.is_cuda and not images.requires_grad and self._has_patches(images):
+            return self.by_patches(images)
+        return super().forward(images)
+
+    def _has_patches(self, images: Tensor) -> bool:
+        """Whether :meth:`by_patches` does all that was asked for, on few channels."""
+        plain = self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        plain = plain and self.dilation == (1, 1) and self.groups == 1
+        return plain and self.in_channels <= 4 and images.dim() == 4
 
     def by_patches(self, images: Tensor) -> Tensor:
         """The same as a matrix product, patches side by side and padded to whole vectors."""
-        if torch.is_autocast_enabled(images.device.type):
-            images = images.to(torch.get_autocast_dtype(images.device.type))
+        device = images.device.type
+        if images.dtype == torch.float32 and torch.is_autocast_enabled(device):
+            images = images.to(torch.get_autocast_dtype(device))
         (kh, kw), (sh, sw) = self.kernel_size, self.stride
         ph, pw = int(self.padding[0]), int(self.padding[1])
         if ph or pw:
