@@ -26,9 +26,18 @@ def bench(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with one_sentence(wrong_use=True):
         settings = plan(name or ("quick" if device.type == "cuda" else "small"))
+        if keep is not None:
+            append(keep, [])
+    measured = []
+    for setting in settings:
+        try:
+            measured.append(measure(setting, device=device, repeats=repeats))
+        except ValueError as error:
+            typer.echo(str(error), err=True)
+    if not measured:
+        raise typer.Exit(1)
+    rows = rows_of(measured, device=device, revision=revision())
     with one_sentence():
-        measured = [measure(setting, device=device, repeats=repeats) for setting in settings]
-        rows = rows_of(measured, device=device, revision=revision())
         if keep is not None:
             append(keep, rows)
     typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))
