@@ -353,6 +353,9 @@ def test_patches_convolve_images(
         strict=True,
     ):
         torch.testing.assert_close(mine, theirs)
+    conv.by_patches(images).sum().backward()
+    assert conv.weight.grad is not None
+    assert conv.weight.grad.stride() == conv.weight.stride(), "DDP would warn"
 
 
 class OnGPU(Tensor):

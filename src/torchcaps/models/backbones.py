@@ -63,7 +63,9 @@ class ImageConv2d(nn.Conv2d):
             images = functional.pad(images, (pw, pw, ph, ph))
         patches = images.permute(0, 2, 3, 1).unfold(1, kh, sh).unfold(2, kw, sw)
         patches = patches.movedim(3, -1).flatten(3)
-        weight = self.weight.permute(0, 2, 3, 1).flatten(1)
+        # with one channel as it is: DDP wants a gradient of the weight's strides
+        weight = self.weight if self.in_channels == 1 else self.weight.permute(0, 2, 3, 1)
+        weight = weight.flatten(1)
         short = -weight.shape[1] % 8
         patches, weight = (functional.pad(x, (0, short)) for x in (patches, weight))
         return functional.linear(patches, weight, self.bias).permute(0, 3, 1, 2)
