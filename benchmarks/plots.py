@@ -1,8 +1,9 @@
 """Draw results/speed.csv on logarithmic axes and write its tables into README and docs/speed.md.
 
-PYTHONPATH=src python benchmarks/plots.py docs
+PYTHONPATH=src python benchmarks/plots.py [FOLDER OF THE PLOTS]
 """
 
+import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -54,10 +55,20 @@ def show(page: Path, made: str) -> None:
     write_text(page, before + opened + made + closed + after)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Draw, then write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "docs")
+    folder: Path = parser.parse_args().folder
+    if not folder.is_dir():
+        parser.error(f"there is no folder {folder}")
+    for kind in ("batch", "iterations"):
+        done = draw(kind, folder)
+        sys.stdout.write(f"{kind}: {'drawn' if done else 'not enough rows'}\n")
     rows = read(ROOT / "results" / "speed.csv")
     show(ROOT / "README.md", table(headline(rows)))
     show(ROOT / "docs" / "speed.md", table(rows))
-    for kind in ("batch", "iterations"):
-        done = draw(kind, Path(sys.argv[1]))
-        sys.stdout.write(f"{kind}: {'drawn' if done else 'not enough rows'}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from torchcaps.bench.measure import Setting, stepper
+from torchcaps.bench import Setting
+from torchcaps.bench.measure import searching, stepper
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def main() -> None:
     parser.add_argument(
         "--arrangement",
         nargs="+",
-        default=["fused", "fused+compile+graph"],
-        help="see torchcaps.bench.measure",
+        default=["fused", "fused+compile+graph"] if torch.cuda.is_available() else ["torch"],
+        help="floor, fused, torch or dense, with +compile and +graph as wanted",
     )
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--mode", choices=("train", "inference"), default="train")
@@ -104,18 +105,24 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=30, help="kernels listed")
     parser.add_argument("--wide", type=int, default=110, help="letters of a kernel's name")
     options = parser.parse_args()
+    if options.steps < 1:
+        parser.error(f"profile at least one step, not {options.steps}")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for arrangement in options.arrangement:
-        setting = Setting(
-            options.case,
-            arrangement,
-            options.batch,
-            options.mode,
-            options.dtype,
-            options.iterations,
-            side=options.side,
-        )
-        wall, kernels = profiled(setting, device=device, steps=options.steps)
+        try:
+            setting = Setting(
+                options.case,
+                arrangement,
+                options.batch,
+                options.mode,
+                options.dtype,
+                options.iterations,
+                side=options.side,
+            )
+            with searching():
+                wall, kernels = profiled(setting, device=device, steps=options.steps)
+        except ValueError as error:
+            parser.error(str(error))
         text = report(setting, wall, kernels, top=options.top, wide=options.wide)
         sys.stdout.write(text + "\n\n")
         sys.stdout.flush()

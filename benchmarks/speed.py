@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from torchcaps.bench import PLANS, append, measure, plan, rows_of, table
-from torchcaps.bench.measure import Measured, Setting
+from torchcaps.bench import PLANS, Measured, Setting, append, measure, plan, rows_of, table
 from torchcaps.train.facts import revision
 
 ROOT = Path(__file__).parent.parent
@@ -24,28 +23,40 @@ def attempt(setting: Setting, device: torch.device, repeats: int) -> list[Measur
     """One measurement, or none and a line that says why."""
     try:
         return [measure(setting, device=device, repeats=repeats)]
-    except (RuntimeError, ValueError) as error:
-        sys.stdout.write(f"{setting}: {str(error).splitlines()[0]}\n")
-        return []
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+    except RuntimeError as error:
+        sys.stderr.write(f"{setting}: {str(error).splitlines()[0]}\n")
+    return []
 
 
 def main() -> None:
     """Measure, write, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("plans", nargs="+", help=", ".join(PLANS))
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("plans", nargs="+", metavar="plan", help=", ".join(PLANS))
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed.csv")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=None)
     options = parser.parse_args()
+    try:
+        plans = [plan(name) for name in options.plans]
+        append(options.out, [])
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if options.repeats < 1:
+        parser.error(f"time at least one step, not {options.repeats}")
     if options.threads:
         torch.set_num_threads(options.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for name in options.plans:
+    for settings in plans:
         measured: list[Measured] = []
-        for setting in plan(name):
+        for setting in settings:
             new = attempt(setting, device, options.repeats)
             measured += new
             rows = rows_of(measured, device=device, revision=revision())[len(measured) - len(new) :]
+            if not new:
+                continue
             append(options.out, rows)
             sys.stdout.write("\n".join(table(rows).splitlines()[2:]) + "\n")
             sys.stdout.flush()

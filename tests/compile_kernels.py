@@ -48,8 +48,9 @@ LOW: tuple[str, ...] = (
 )
 FORMS = ("linear", "linear_rest", "linear_logits", "square", "square_rest", "square_logits")
 ALL_LOW: tuple[str, ...] = (*LOW, *FORMS, "squares", "squares_rest")
-NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "stride_t", "size"]
+NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "size"]
 NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks"]
+WHOLE = [["tt.divisibility", 16]]
 
 
 def build(
@@ -59,8 +60,13 @@ def build(
     depth: int,
     values: Any,
     low: tuple[str, ...] = LOW,
-) -> None:
-    """Compile with pointers for what is neither a value to compile in nor a number."""
+) -> str:
+    """Compile with pointers for what is neither a value to compile in nor a number.
+
+    Pointers, strides of the grid and numbers of children are multiples of 16, as in the networks.
+    """
+    if "p_size" in values:
+        values = {"stride_t": values["p_size"] * values["q_size"]} | values
     signature: dict[str, Any] = {}
     given: dict[tuple[int, ...], Any] = {}
     hints: dict[tuple[int, ...], Any] = {}
@@ -71,21 +77,25 @@ def build(
             given[(index,)] = values.get(name)
         elif name == "geometry":
             signature[name] = ("i32",) * 7
+            hints |= {(index, place): WHOLE for place in range(3)}
         elif name == "spans":
             signature[name] = ("i32",) * 3
         elif name in ("scale", "eps", "factor"):
             signature[name] = "fp32"
         elif name in NUMBERS:
             signature[name] = "i32"
+            hints |= {(index,): WHOLE} if name in ("n_children", "n_part") else {}
         else:
             signature[name] = "*bf16" if name in low else "*fp32"
-            hints[(index,)] = [["tt.divisibility", 16]]
+            hints[(index,)] = WHOLE
     source = ASTSource(kernel, signature, given, hints)
     options = {"num_warps": warps, "num_stages": depth}
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    product = "wgmma" if "wgmma" in built.asm["ptx"] else "no matrix product"
+    code: str = built.asm["ptx"]
+    product = "wgmma" if "wgmma" in code else "no matrix product"
     sys.stdout.write(f"{kernel.__name__}: {built.metadata.shared} bytes, {product}\n")
     assert built.metadata.shared <= MOST, "more shared memory than there is"
+    return code
 
 
 def main() -> None:
@@ -103,6 +113,8 @@ def main() -> None:
         build(weight_kernel, (), warps, 3, small | PLACES | where)
     for side in (2, 4):
         _head(side)
+    for shape in ((1, 8), (6, 6)):
+        _read_ahead(*shape)
     for apart in (False, True):
         _pairwise(SIZES, apart)
         _pairwise(SIZES | {"operand": tl.float32, "precision": "ieee"}, apart)
@@ -147,6 +159,18 @@ def _head(side: int) -> None:
     where = {"width_out": 1, "area_out": 1}
     ahead = weight_stages(layout, 4)
     build(weight_kernel, (), layout.warps, ahead, small | places | where)
+
+
+def _read_ahead(rows: int, columns: int) -> None:
+    """Poses of a size that 16 does not divide are read ahead, more than one number at a time."""
+    poses = torch.empty(1, 1, 1, 1152, rows * columns, dtype=torch.bfloat16, device="meta")
+    weight = torch.empty(1152, 10, columns, columns, dtype=torch.bfloat16, device="meta")
+    layout = Layout(poses, weight, (1, 1), (1, 1), (0, 0))
+    given = layout.sizes() | PLACES | {"n_weights": 1152, "q_pad": 16, "leaky": False}
+    given |= {"has_bias": False, "has_gradient": False, "backward": False}
+    given |= {"groups": layout.warps // 4, "stages": 4}
+    code = build(attend_kernel, ("bias", "gradient", "logits"), layout.warps, 3, given)
+    assert "ld.global.b16" not in code, "poses are read two bytes at a time"
 
 
 def _pairwise(sizes: dict[str, Any], apart: bool) -> None:

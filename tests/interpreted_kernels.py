@@ -1,5 +1,6 @@
 """Kernels in Triton's interpreter; run by test_kernels.py with TRITON_INTERPRET=1."""
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from triton.runtime.interpreter import GridExecutor
 
 import torchcaps as tc
 from kernel_bounds import refuse_strays
@@ -246,6 +248,51 @@ def test_poses_are_normalised_as_by_pytorch(shape: tuple[int, ...]) -> None:
     if shape[-1] == 1:
         del got["d poses"], plain["d poses"], exact["d poses"]  # zero, and rounding
     compare(got, plain, exact, torch.float32)
+
+
+def test_a_norm_of_another_size_is_left_to_pytorch() -> None:
+    poses, norm = torch.randn(3, 2, 4), torch.nn.LayerNorm((2, 4))
+    torch.testing.assert_close(pose_norm(norm, poses), norm(poses))
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        pose_norm(torch.nn.LayerNorm(2), poses)
+
+
+def test_norms_compile_for_any_number_of_poses() -> None:
+    torch.use_deterministic_algorithms(False)
+    norm = torch.nn.LayerNorm(4).requires_grad_(False)
+    compiled = torch.compile(partial(pose_norm, norm), dynamic=True, backend="aot_eager")
+    for count in (3, 5):
+        poses = torch.randn(count, 2, 4, requires_grad=True)
+        with torch.autocast("cpu", torch.float16):
+            out = compiled(poses)
+        assert out.dtype == torch.float16
+        torch.testing.assert_close(out.float(), norm(poses), rtol=1e-2, atol=1e-2)
+        (gradient,) = torch.autograd.grad(out.float().square().sum(), poses)
+        assert bool(gradient.isfinite().all())
+
+
+def test_kernels_run_on_the_gpu_of_their_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, ran, whole = list[Tensor](), list[int](), GridExecutor.__call__
+
+    @contextlib.contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        chosen.append(tensor)
+        yield
+        chosen.pop()
+
+    def launched(self: Any, *given: Any, **options: Any) -> None:
+        ran.append(len(chosen))
+        whole(self, *given, **options)
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(GridExecutor, "__call__", launched)
+    poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
+    for make in (FUSED["inverted attention"], _two_iterations, PAIRWISE["pairwise"]):
+        votes = Votes(poses, torch.randn(3, 2, 4, 4))
+        routed = make()(3, 2, 4)(votes, activations)
+        (routed.poses.sum() + routed.couplings.square().sum()).backward()
+    assert len(ran) > 10
+    assert set(ran) == {1}
 
 
 def test_normalising_is_an_operator_too() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from torchcaps.bench import (
     COLUMNS,
     PLANS,
+    Measured,
     Setting,
     append,
     headline,
@@ -19,7 +21,7 @@ from torchcaps.bench import (
     rows_of,
     table,
 )
-from torchcaps.bench.measure import Measured, network
+from torchcaps.bench.measure import network
 from torchcaps.cli import app
 from torchcaps.models import CapsNet
 from torchcaps.models.network import Classifier
@@ -27,6 +29,7 @@ from torchcaps.routing import Routing
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
+GPU_ONLY = ("fused", "torch+graph")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/speed.md"])
@@ -82,6 +85,55 @@ def test_the_command_prints_json_and_refuses_an_unknown_plan(
     refused = CliRunner().invoke(app, ["bench", "nonsense"])
     assert refused.exit_code == 2
     assert "there is no plan 'nonsense'" in refused.output
+
+
+def test_what_cannot_be_measured_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arrangement in ("bogus", "torch+bogus", ""):
+        with pytest.raises(ValueError, match="there is no arrangement"):
+            Setting("sabour2017/svhn", arrangement)
+    with pytest.raises(ValueError, match="at least one image"):
+        Setting("sabour2017/svhn", batch=0)
+    with pytest.raises(ValueError, match="at least one repeat"):
+        measure(Setting("sabour2017/svhn", "torch", 1), device=CPU, repeats=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings = [Setting("sabour2017/svhn", way, 1, "inference") for way in GPU_ONLY]
+    monkeypatch.setitem(PLANS, "small", (*settings, replace(settings[0], arrangement="torch")))
+    done = CliRunner().invoke(app, ["bench", "--repeats", "1"])
+    assert done.exit_code == 0, done.output
+    assert "kernels do not run because there is no CUDA device" in done.stderr
+    assert "leave out +graph" in done.stderr
+    assert done.stdout.count("svhn") == 1
+    monkeypatch.setitem(PLANS, "small", tuple(settings))
+    assert CliRunner().invoke(app, ["bench"]).exit_code == 1
+    nowhere = CliRunner().invoke(app, ["bench", "--keep", str(tmp_path / "none" / "a.csv")])
+    assert nowhere.exit_code == 2
+    assert "No such file" in nowhere.output
+
+
+def test_tables_say_where_and_take_any_implementation() -> None:
+    row = dict.fromkeys(COLUMNS, "")
+    row |= {"case": "x", "mode": "train", "images_per_s": "5", "batch": "4"}
+    made = table(
+        row | {"gpu": gpu, "implementation": way, "iterations": count}
+        for gpu in ("x86_64 CPU x2", "NVIDIA H200")
+        for way in ("mine", "torch", "torch+compile")
+        for count in ("10", "9")
+    )
+    shown = [[cell.strip() for cell in line.split("|")] for line in made.splitlines()[2:]]
+    ways = ("torch + compile", "torch", "mine")
+    assert [(cells[2], cells[3], cells[6]) for cells in shown] == [
+        (on, way, count) for on in ("H200", "CPU x2") for way in ways for count in ("9", "10")
+    ]
+
+
+def test_a_floor_is_one_of_the_same_sizes() -> None:
+    small, large = (Setting("tsai2020/cifar10-simple", "floor", 1, side=n) for n in (16, 32))
+    settings = (small, large, replace(small, arrangement="torch"))
+    measured = [Measured(s, (t,), 1.0, 0.0) for s, t in zip(settings, (1.0, 4.0, 2.0), strict=True)]
+    rows = rows_of(measured, device=CPU, revision="abc")
+    assert [row["share_of_floor"] for row in rows] == ["1.000", "1.000", "0.500"]
 
 
 def test_dense_votes_are_cast_before_they_are_routed() -> None:

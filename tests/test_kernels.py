@@ -146,3 +146,18 @@ def test_updates_that_never_reach_the_classes_can_be_left_out(iterations: int) -
     gradients = [torch.autograd.grad(out.scores[:, 0].sum(), weights) for out in (whole, needed)]
     for one, other in zip(*gradients, strict=True):
         assert torch.equal(one, other)
+
+
+@needs_triton
+@pytest.mark.parametrize("least", [1, 2, 4])
+def test_programs_share_out_all_children_of_a_tile(least: int) -> None:
+    from torchcaps.kernels.layout import SLOTS, split
+
+    for tiles in (0, 1, 2, 7, 32, 131, 263, 264, 265, 400, 1568, 10**6):
+        for n_children in (0, 1, 2, 3, 5, 31, 33, 288, 1152, 10**5):
+            n_part, parts = split(tiles, n_children, least)
+            assert n_part >= 1
+            assert n_part % least == 0
+            assert parts * n_part >= n_children
+            assert (parts - 1) * n_part < max(n_children, 1)
+            assert tiles * parts <= max(SLOTS, 8 * tiles), "sums of parts take memory"

@@ -8,16 +8,17 @@ CUDA graph.
 """
 
 import gc
-import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from torchcaps import kernels
+from torchcaps.bench.setting import HEAD, Measured, Setting
 from torchcaps.capsules import Output, Votes
 from torchcaps.functional import (
     cross_entropy_loss,
@@ -32,64 +33,7 @@ from torchcaps.models.zoo import ZOO
 from torchcaps.routing import EMRouting, Routing
 from torchcaps.train.compiling import compiled
 
-__all__ = ["Measured", "Setting", "measure", "network", "stepper"]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One thing to measure.
-
-    Args:
-        case: a network of the zoo.
-        arrangement: "torch", "dense", "fused" or "floor", with "+compile" and "+graph" as wanted.
-        batch: images of a step.
-        mode: "train" (forward, backward, optimiser) or "inference".
-        dtype: "bfloat16" runs under autocast.
-        iterations: of the routing; None leaves the network's.
-        competition: of convolutional EM routing; see :class:`torchcaps.ConvCapsules`.
-        classes: how many, if not the network's.
-        side: of the images, or of the head's feature map, if not the network's.
-        pose: size of the head's poses.
-    """
-
-    case: str
-    arrangement: str = "fused"
-    batch: int = 128
-    mode: str = "train"
-    dtype: str = "float32"
-    iterations: int | None = None
-    competition: Literal["window", "image"] = "window"
-    classes: int | None = None
-    side: int | None = None
-    pose: int | None = None
-
-    def has(self, word: str) -> bool:
-        """Whether the arrangement names this."""
-        return word in self.arrangement.split("+")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What came out: seconds of a step over the repeats, and the most memory in use."""
-
-    setting: Setting
-    seconds: tuple[float, ...]
-    peak_mib: float
-    ready_s: float
-
-    @property
-    def images_per_s(self) -> float:
-        """From the median step."""
-        return self.setting.batch / statistics.median(self.seconds)
-
-    def quantile(self, share: float) -> float:
-        """Seconds below which this share of the steps stayed."""
-        ordered = sorted(self.seconds)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-HEAD = "capsule-head"
-"""The case of a :class:`CapsuleHead` alone, on features of 512 channels that are given."""
+__all__ = ["measure", "network", "searching", "stepper"]
 
 
 @final
@@ -166,6 +110,7 @@ def loss_of(net: Network, images: Tensor, targets: Tensor, *, whole: bool = Fals
 
 def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
     """Build everything and return one step, ready to be timed."""
+    _check(setting, device)
     torch.manual_seed(0)
     net = network(setting).to(device)
     channels_last = device.type == "cuda"
@@ -196,6 +141,14 @@ def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
     return _captured(step) if setting.has("graph") else step
 
 
+def _check(setting: Setting, device: torch.device) -> None:
+    why = kernels.machine_obstacle()
+    if setting.has("fused") and why is not None:
+        raise ValueError(f"{setting}: kernels do not run because {why}; ask for torch instead")
+    if setting.has("graph") and device.type != "cuda":
+        raise ValueError(f"{setting}: a CUDA graph needs a CUDA device; leave out +graph")
+
+
 def _inference(
     setting: Setting, net: Network, images: Tensor, low: Callable[[], Any]
 ) -> Callable[[], None]:
@@ -223,14 +176,26 @@ def _captured(step: Callable[[], None]) -> Callable[[], None]:
     return replay
 
 
-def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Measured:
-    """Time one setting on its own; cuDNN looks for the fastest convolution, as in training."""
-    searches = torch.backends.cudnn.benchmark
+@contextmanager
+def searching() -> Iterator[None]:
+    """In here cuDNN looks for the fastest convolution, as in training."""
+    before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
-        return _measured(setting, device, repeats)
+        yield
     finally:
-        torch.backends.cudnn.benchmark = searches
+        torch.backends.cudnn.benchmark = before
+
+
+def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Measured:
+    """Time one setting on its own, or say in a ValueError why it cannot be."""
+    if repeats < 1:
+        raise ValueError(f"a median needs at least one repeat, not {repeats}")
+    try:
+        with searching():
+            return _measured(setting, device, repeats)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(f"{setting}: does not fit into the memory of the GPU") from error
 
 
 def _measured(setting: Setting, device: torch.device, repeats: int) -> Measured:

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
-from torchcaps.bench.measure import HEAD, Setting
+from torchcaps.bench.setting import HEAD, Setting
 
 __all__ = ["PLANS", "plan"]
 
 TSAI, TSAI100 = "tsai2020/cifar10-resnet", "tsai2020/cifar100-resnet"
 SABOUR, HINTON = "sabour2017/mnist", "hinton2018/smallnorb"
 ZHAO, CHOI, YANG = "zhao2020/cifar10", "choi2019/cifar10", "yang2021/mnist-l2"
+SMALL = (SABOUR, "hinton2018/smallnorb-small", "tsai2020/cifar10-simple", ZHAO, YANG)
+MODES = ("inference", "train")
 BEST, PLAIN, FLOOR = "fused+compile+graph", "torch+compile+graph", "floor+compile+graph"
 
 
@@ -26,22 +28,16 @@ PLANS: dict[str, tuple[Setting, ...]] = {
         _low(TSAI, FLOOR, 512),
         *(_low(TSAI, BEST, 512, n) for n in (2, 3)),
         *(_low(TSAI, arrangement, 512) for arrangement in ("fused", "fused+graph")),
-        *(_low(TSAI, arrangement, 128) for arrangement in (FLOOR, BEST)),
-        _low(TSAI100, BEST, 512),
+        *(_low(TSAI, arrangement, 128) for arrangement in (FLOOR, BEST, PLAIN)),
+        *(_low(TSAI100, arrangement, 512) for arrangement in (FLOOR, BEST)),
     ),
-    "sabour": tuple(
-        _low(SABOUR, arrangement, batch)
-        for batch in (512, 2048)
-        for arrangement in (FLOOR, BEST, "fused+graph")
+    "sabour": (
+        *(_low(SABOUR, arrangement, 512) for arrangement in (FLOOR, BEST, "fused+graph")),
+        *(_low(SABOUR, arrangement, 2048) for arrangement in (FLOOR, BEST, PLAIN, "fused+graph")),
     ),
     "em": (
-        *(_low(HINTON, arrangement, 64, 2) for arrangement in (BEST, "fused+graph")),
+        *(_low(HINTON, arrangement, 64, 2) for arrangement in (BEST, PLAIN, "fused+graph")),
         Setting(HINTON, "fused+graph", 64, iterations=2),
-    ),
-    "plain": (
-        _low(TSAI, PLAIN, 128),
-        _low(SABOUR, PLAIN, 2048),
-        _low(HINTON, PLAIN, 64, 2),
     ),
     "pairwise": tuple(
         _low(ZHAO, arrangement, batch)
@@ -81,12 +77,17 @@ PLANS: dict[str, tuple[Setting, ...]] = {
     "routings": tuple(
         replace(_low(case, "torch", 128), mode=mode)
         for case in (TSAI, SABOUR, HINTON, ZHAO, CHOI, YANG)
-        for mode in ("inference", "train")
+        for mode in MODES
     ),
-    "small": tuple(
-        Setting(case, "torch", 4, mode=mode)
-        for case in (SABOUR, "hinton2018/smallnorb-small", "tsai2020/cifar10-simple", ZHAO, YANG)
-        for mode in ("inference", "train")
+    "forward": tuple(
+        replace(_low(case, arrangement, batch), mode="inference")
+        for case, batch in ((TSAI, 512), (SABOUR, 2048), (HINTON, 64), (ZHAO, 512))
+        for arrangement in (FLOOR, BEST, PLAIN)
+        if (case, arrangement) != (HINTON, FLOOR)
+    ),
+    "small": (
+        *(Setting(case, "floor", 4) for case in (SABOUR, ZHAO)),
+        *(Setting(case, "torch", 4, mode=mode) for case in SMALL for mode in MODES),
     ),
 }
 

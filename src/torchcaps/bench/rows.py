@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from torchcaps.bench.measure import Measured, network
+from torchcaps.bench.measure import network
+from torchcaps.bench.setting import WAYS, Measured
 
 __all__ = ["COLUMNS", "append", "headline", "read", "rows_of", "table"]
 
@@ -39,11 +40,13 @@ COLUMNS = (
 """Median, and the speeds of the slowest and the fastest tenth of the steps; classes, side and pose
 are empty where they are the network's own."""
 
+HEADINGS = ("network", "on", "runs", "batch", "precision", "iterations", "images/s", "MiB", "floor")
+
 Row = dict[str, str]
 
 
 def rows_of(measured: Sequence[Measured], *, device: torch.device, revision: str) -> list[Row]:
-    """One row each; a floor is one with the same case, mode, batch and precision in this run."""
+    """One row each; a floor is one with the same case, mode, batch, precision and sizes."""
     floors = {_key(m): m.images_per_s for m in measured if m.setting.has("floor")}
     where = torch.cuda.get_device_name() if device.type == "cuda" else _processor()
     triton = version("triton") if importlib.util.find_spec("triton") else ""
@@ -75,9 +78,9 @@ def rows_of(measured: Sequence[Measured], *, device: torch.device, revision: str
     return rows
 
 
-def _key(measured: Measured) -> tuple[str, str, int, str]:
-    setting = measured.setting
-    return setting.case, setting.mode, setting.batch, setting.dtype
+def _key(measured: Measured) -> tuple[object, ...]:
+    one = measured.setting
+    return one.case, one.mode, one.batch, one.dtype, one.classes, one.side, one.pose
 
 
 def _iterations(measured: Measured) -> str:
@@ -96,7 +99,7 @@ def _processor() -> str:
 
 
 def append(path: Path, rows: Iterable[Row]) -> None:
-    """Add rows to a CSV file, which is begun if there is none."""
+    """Add rows to a CSV file, which is begun if there is none; without rows, only that."""
     new = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -125,15 +128,17 @@ def headline(rows: Iterable[Row]) -> list[Row]:
 def _place(row: Row) -> tuple[object, ...]:
     """Where a row stands: GPUs first, then by network, each batch from its floor on."""
     sizes = (int(row[key] or 0) for key in ("classes", "side", "pose", "batch"))
-    kinds = ("floor", "fused", "torch", "dense")
-    way = kinds.index(row["implementation"].split("+")[0]), -row["implementation"].count("+")
+    way, *more = row["implementation"].split("+")
     return (
         "CPU" in row["gpu"],
+        row["gpu"],
         row["case"],
         row["mode"] != "train",
         *sizes,
+        WAYS.index(way) if way in WAYS else len(WAYS),
+        -len(more),
         way,
-        row["iterations"],
+        int(row["iterations"] or 0),
     )
 
 
@@ -142,8 +147,7 @@ def table(rows: Iterable[Row]) -> str:
     latest: dict[tuple[str, ...], Row] = {}
     for row in rows:
         latest[tuple(row[name] for name in (*COLUMNS[:9], "gpu"))] = row
-    headings = ("network", "runs", "batch", "precision", "iterations", "images/s", "MiB", "floor")
-    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
     for row in sorted(latest.values(), key=_place):
         share = f"{100 * float(row['share_of_floor']):.0f} %" if row["share_of_floor"] else ""
         runs = row["implementation"].replace("+", " + ")
@@ -152,6 +156,7 @@ def table(rows: Iterable[Row]) -> str:
         sizes = [f"{key} {row[key]}" for key in ("classes", "side", "pose") if row[key]]
         cells = (
             ", ".join([row["case"], *sizes]),
+            row["gpu"].removeprefix("NVIDIA ").removeprefix("x86_64 "),
             runs,
             row["batch"],
             row["dtype"],

@@ -26,11 +26,19 @@ def bench(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with one_sentence(wrong_use=True):
         settings = plan(name or ("quick" if device.type == "cuda" else "small"))
-    with one_sentence():
         if keep is not None:
             make_folder(keep.parent, "--keep")
-        measured = [measure(setting, device=device, repeats=repeats) for setting in settings]
-        rows = rows_of(measured, device=device, revision=revision())
+            append(keep, [])
+    measured = []
+    for setting in settings:
+        try:
+            measured.append(measure(setting, device=device, repeats=repeats))
+        except ValueError as error:
+            typer.echo(str(error), err=True)
+    if not measured:
+        raise typer.Exit(1)
+    rows = rows_of(measured, device=device, revision=revision())
+    with one_sentence():
         if keep is not None:
             append(keep, rows)
     typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))

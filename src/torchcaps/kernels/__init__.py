@@ -6,13 +6,14 @@ Nothing here imports Triton before a kernel runs.
 from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
 from torchcaps.kernels.gaussian_ops import moments, moved_centre
 from torchcaps.kernels.norm_ops import pose_norm
-from torchcaps.kernels.ops import attend, lowered, obstacle, size_obstacle
+from torchcaps.kernels.ops import attend, lowered, machine_obstacle, obstacle, size_obstacle
 from torchcaps.kernels.pairwise_ops import pairwise_links, pairwise_sums
 
 __all__ = [
     "attend",
     "attend_in_chunks",
     "lowered",
+    "machine_obstacle",
     "moments",
     "moved_centre",
     "obstacle",

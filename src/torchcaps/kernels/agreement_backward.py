@@ -141,7 +141,7 @@ def weight_kernel(
     geometry,
     height,
     width,
-    stride_t,
+    stride_t: tl.constexpr,
     width_out: tl.constexpr,
     area_out: tl.constexpr,
     width_k: tl.constexpr,

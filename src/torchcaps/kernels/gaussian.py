@@ -41,7 +41,7 @@ def moments_kernel(
     geometry,
     height,
     width,
-    stride_t,
+    stride_t: tl.constexpr,
     width_out,
     area_out,
     width_k: tl.constexpr,

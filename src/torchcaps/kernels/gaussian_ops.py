@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Votes
-from torchcaps.kernels.ops import layout_of, operands
+from torchcaps.kernels.ops import layout_of, operands, operator
 
 if TYPE_CHECKING:
     from torchcaps.kernels.gaussian_launch import Moments
@@ -60,7 +60,7 @@ def _given(
     return Moments(layout, bias, activations, centre, constant, square)
 
 
-@torch.library.custom_op("torchcaps::moments", mutates_args=())
+@operator("torchcaps::moments")
 def _moments(
     poses: Tensor,
     weight: Tensor,
@@ -95,7 +95,7 @@ def _(
     return centre.new_empty((n, j), dtype=torch.float32), first, second, couplings
 
 
-@torch.library.custom_op("torchcaps::moments_backward", mutates_args=())
+@operator("torchcaps::moments_backward")
 def _moments_backward(
     poses: Tensor,
     weight: Tensor,

@@ -190,7 +190,7 @@ def split(tiles: int, n_children: int, least: int) -> tuple[int, int]:
         }
         best = max(filled.values())
         parts = min(parts for parts, share in filled.items() if share > best - 0.05)
-    n_part = triton.cdiv(triton.cdiv(n_children, parts), least) * least
+    n_part = max(1, triton.cdiv(triton.cdiv(n_children, parts), least)) * least
     return n_part, triton.cdiv(n_children, n_part)
 
 

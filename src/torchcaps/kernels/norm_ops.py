@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from torchcaps.kernels.ops import machine_obstacle, on_gpu, power
+from torchcaps.kernels.ops import machine_obstacle, on_gpu, operator, power
 
 __all__ = ["pose_norm"]
 
@@ -41,6 +41,8 @@ def _has_kernel(norm: nn.Module, poses: Tensor) -> TypeGuard[nn.LayerNorm]:
         return False
     if norm.weight is None or norm.bias is None or machine_obstacle() is not None:
         return False
+    if len(norm.normalized_shape) != 1 or norm.normalized_shape[0] != poses.shape[-1]:
+        return False
     known = poses.dtype in (torch.float32, torch.bfloat16)
     return known and poses.shape[-1] <= 256 and poses.numel() > 0
 
@@ -49,7 +51,7 @@ def _rows(d: int) -> int:
     return max(1, 4096 // power(d))
 
 
-@torch.library.custom_op("torchcaps::pose_norm", mutates_args=())
+@operator("torchcaps::pose_norm")
 def _pose_norm(
     poses: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
 ) -> Tensor:
@@ -68,7 +70,7 @@ def _(poses: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtyp
     return poses.new_empty(poses.shape, dtype=dtype)
 
 
-@torch.library.custom_op("torchcaps::pose_norm_backward", mutates_args=())
+@operator("torchcaps::pose_norm_backward")
 def _pose_norm_backward(
     poses: Tensor, weight: Tensor, d_out: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,11 +1,14 @@
 """Fused agreement as a ``torch.library`` operator: autograd, compilation, export, CUDA graphs."""
 
+import functools
 import importlib.util
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
 
 from torchcaps.capsules import Votes, Window
 
@@ -20,6 +23,7 @@ __all__ = [
     "obstacle",
     "on_gpu",
     "operands",
+    "operator",
     "power",
     "size_obstacle",
 ]
@@ -155,7 +159,24 @@ def layout_of(poses: Tensor, weight: Tensor, window: list[int]) -> "Layout":
     return Layout(poses, weight, (kernel_h, kernel_w), (step_h, step_w), (pad_h, pad_w))
 
 
-@torch.library.custom_op("torchcaps::attend", mutates_args=())
+def operator(name: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
+    """A ``torch.library`` operator that works on the GPU of its first tensor.
+
+    Triton launches on the current GPU, whichever one the tensors are on.
+    """
+
+    def made(function: Callable[..., Any]) -> CustomOpDef:
+        @functools.wraps(function)
+        def there(first: Tensor, *rest: Any, **options: Any) -> Any:
+            with torch.cuda.device_of(first):
+                return function(first, *rest, **options)
+
+        return torch.library.custom_op(name, there, mutates_args=())
+
+    return made
+
+
+@operator("torchcaps::attend")
 def _attend(
     poses: Tensor,
     weight: Tensor,
@@ -185,7 +206,7 @@ def _(
     return poses.new_empty(parents.shape), couplings
 
 
-@torch.library.custom_op("torchcaps::attend_backward", mutates_args=())
+@operator("torchcaps::attend_backward")
 def _attend_backward(
     poses: Tensor,
     weight: Tensor,

@@ -69,7 +69,7 @@ def pairwise_kernel(
     spans,
     height,
     width,
-    stride_t,
+    stride_t: tl.constexpr,
     factor,
     width_out,
     area_out,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Votes
-from torchcaps.kernels.ops import layout_of, operands
+from torchcaps.kernels.ops import layout_of, operands, operator
 
 if TYPE_CHECKING:
     from torchcaps.kernels.pairwise_launch import Scaled
@@ -62,7 +62,7 @@ def _shape(poses: Tensor, weight: Tensor, window: list[int]) -> tuple[int, int, 
     return n, window[0] * window[1] * poses.shape[3], j, poses.shape[4] // q * r
 
 
-@torch.library.custom_op("torchcaps::pairwise_sums", mutates_args=())
+@operator("torchcaps::pairwise_sums")
 def _sums(
     poses: Tensor,
     weight: Tensor,
@@ -90,7 +90,7 @@ def _(
     return total, torch.empty_like(total)
 
 
-@torch.library.custom_op("torchcaps::pairwise_links", mutates_args=())
+@operator("torchcaps::pairwise_links")
 def _links(
     poses: Tensor,
     weight: Tensor,
@@ -120,7 +120,7 @@ def _(
     return poses.new_empty(_shape(poses, weight, window)[:3])
 
 
-@torch.library.custom_op("torchcaps::pairwise_weighed", mutates_args=())
+@operator("torchcaps::pairwise_weighed")
 def _weighed(
     poses: Tensor,
     weight: Tensor,
@@ -149,7 +149,7 @@ def _(
     return poses.new_empty(n, j, e, dtype=torch.float32)
 
 
-@torch.library.custom_op("torchcaps::pairwise_backward", mutates_args=())
+@operator("torchcaps::pairwise_backward")
 def _pairwise_backward(
     poses: Tensor,
     weight: Tensor,

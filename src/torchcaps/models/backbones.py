@@ -42,21 +42,30 @@ class ImageConv2d(nn.Conv2d):
 
     def forward(self, images: Tensor) -> Tensor:
         """Convolve; by patches where nobody asks for the gradient of the images."""
-        if not images.is_cuda or self.in_channels > 4 or images.requires_grad:
-            return super().forward(images)
-        return self.by_patches(images)
+        if images.is_cuda and not images.requires_grad and self._has_patches(images):
+            return self.by_patches(images)
+        return super().forward(images)
+
+    def _has_patches(self, images: Tensor) -> bool:
+        """Whether :meth:`by_patches` does all that was asked for, on few channels."""
+        plain = self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        plain = plain and self.dilation == (1, 1) and self.groups == 1
+        return plain and self.in_channels <= 4 and images.dim() == 4
 
     def by_patches(self, images: Tensor) -> Tensor:
         """The same as a matrix product, patches side by side and padded to whole vectors."""
-        if torch.is_autocast_enabled(images.device.type):
-            images = images.to(torch.get_autocast_dtype(images.device.type))
+        device = images.device.type
+        if images.dtype == torch.float32 and torch.is_autocast_enabled(device):
+            images = images.to(torch.get_autocast_dtype(device))
         (kh, kw), (sh, sw) = self.kernel_size, self.stride
         ph, pw = int(self.padding[0]), int(self.padding[1])
         if ph or pw:
             images = functional.pad(images, (pw, pw, ph, ph))
         patches = images.permute(0, 2, 3, 1).unfold(1, kh, sh).unfold(2, kw, sw)
         patches = patches.movedim(3, -1).flatten(3)
-        weight = self.weight.permute(0, 2, 3, 1).flatten(1)
+        # with one channel as it is: DDP wants a gradient of the weight's strides
+        weight = self.weight if self.in_channels == 1 else self.weight.permute(0, 2, 3, 1)
+        weight = weight.flatten(1)
         short = -weight.shape[1] % 8
         patches, weight = (functional.pad(x, (0, short)) for x in (patches, weight))
         return functional.linear(patches, weight, self.bias).permute(0, 3, 1, 2)
