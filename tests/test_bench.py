@@ -107,9 +107,9 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(
     assert done.stdout.count("svhn") == 1
     monkeypatch.setitem(PLANS, "small", tuple(settings))
     assert CliRunner().invoke(app, ["bench"]).exit_code == 1
-    nowhere = CliRunner().invoke(app, ["bench", "--keep", str(tmp_path / "none" / "a.csv")])
-    assert nowhere.exit_code == 2
-    assert "No such file" in nowhere.output
+    nowhere = CliRunner().invoke(app, ["bench", "--keep", str(tmp_path)])
+    assert nowhere.exit_code == 1
+    assert "Is a directory" in nowhere.output
 
 
 def test_tables_say_where_and_take_any_implementation() -> None:

@@ -26,6 +26,7 @@ def bench(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with one_sentence(wrong_use=True):
         settings = plan(name or ("quick" if device.type == "cuda" else "small"))
+    with one_sentence():
         if keep is not None:
             make_folder(keep.parent, "--keep")
             append(keep, [])
