@@ -1,20 +1,13 @@
 """Kernels in Triton's interpreter; run by test_kernels.py with TRITON_INTERPRET=1."""
 
-import contextlib
-import copy
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from triton.runtime.interpreter import GridExecutor
 
 import torchcaps as tc
-from kernel_bounds import refuse_strays
 from kernel_cases import (
     CASES,
     FUSED,
@@ -29,34 +22,16 @@ from kernel_cases import (
 from torchcaps.capsules import Votes, Window
 from torchcaps.kernels import (
     gaussian_launch,
-    gaussian_ops,
     launch,
-    norm_ops,
     ops,
-    pairwise_ops,
-    pose_norm,
 )
 from torchcaps.kernels.gaussian_launch import Moments
 from torchcaps.kernels.product_launch import by_products
 from torchcaps.routing import RoutingFactory
 
+pytest_plugins = ["interpreter"]
 torch.set_num_threads(1)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@pytest.fixture(autouse=True)
-def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernel reads or writes outside its tensors."""
-    refuse_strays(monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def _poisoned() -> Iterator[None]:
-    """Memory that nothing has written yet is NaN."""
-    torch.use_deterministic_algorithms(True)
-    assert torch.empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -191,183 +166,6 @@ def test_no_pairwise_votes_at_all_are_routed() -> None:
     assert [list(x.shape) for x in routed] == [[0, 3, 4], [0, 3], [0, 5, 3]]
     for x in torch.autograd.grad(sum(x.sum() for x in routed), (poses, weight, scale)):
         assert torch.equal(x, torch.zeros_like(x))
-
-
-def operands() -> tuple[Tensor, Tensor, Tensor, list[int]]:
-    poses = torch.randn(2, 4, 4, 2, 8, requires_grad=True)
-    weight = torch.randn(8, 3, 4, 2, requires_grad=True)
-    return poses, weight, torch.randn(8, 3, 4, requires_grad=True), [2, 2, 2, 2, 0, 0]
-
-
-def test_the_agreement_operator_keeps_its_promises() -> None:
-    poses, weight, parents, window = operands()
-    torch.use_deterministic_algorithms(False)
-    torch.library.opcheck(ops._attend, (poses, weight, None, parents, window, 0.5, False))
-
-
-@pytest.mark.parametrize("uniform", [False, True])
-def test_the_moments_operator_keeps_its_promises(uniform: bool) -> None:
-    poses, weight, centre, window = operands()
-    torch.use_deterministic_algorithms(False)
-    activations = torch.rand(8, 8, requires_grad=True)
-    constant = None if uniform else torch.randn(8, 3, requires_grad=True)
-    square = None if uniform else (-torch.rand(8, 3, 4)).requires_grad_()
-    arguments = (poses, weight, None, activations, centre, constant, square, window)
-    torch.library.opcheck(gaussian_ops._moments, arguments)
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_the_pairwise_operators_keep_their_promises(scaled: bool) -> None:
-    poses, weight, total, window = operands()
-    torch.use_deterministic_algorithms(False)
-    scale = torch.randn(4, requires_grad=True) if scaled else None
-    bias = torch.randn(8, 3, 4, requires_grad=True) if scaled else None
-    votes = (poses, weight, scale, bias, window)
-    torch.library.opcheck(pairwise_ops._sums, (*votes, True))
-    torch.library.opcheck(pairwise_ops._links, (*votes, total, True, 0.1))
-
-
-@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 7, 16), (1, 1), (300, 36)])
-def test_poses_are_normalised_as_by_pytorch(shape: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
-    norm = torch.nn.LayerNorm(shape[-1]).double()
-    torch.nn.init.normal_(norm.weight)
-    torch.nn.init.normal_(norm.bias)
-    poses = torch.randn(shape, dtype=torch.float64) + 1
-    towards = torch.randn(shape, dtype=torch.float64)
-
-    def everything(kind: torch.dtype, fused: bool) -> dict[str, Tensor]:
-        module, x = copy.deepcopy(norm).to(kind), poses.to(kind).requires_grad_()
-        out = pose_norm(module, x) if fused else module(x)
-        leaves = (x, *module.parameters())
-        gradients = torch.autograd.grad((out * towards.to(kind)).sum(), leaves)
-        return dict(zip(("out", "d poses", "d weight", "d bias"), (out, *gradients), strict=True))
-
-    exact = everything(torch.float64, False)
-    got, plain = (everything(torch.float32, fused) for fused in (True, False))
-    if shape[-1] == 1:
-        del got["d poses"], plain["d poses"], exact["d poses"]  # zero, and rounding
-    compare(got, plain, exact, torch.float32)
-
-
-def test_a_norm_of_another_size_is_left_to_pytorch() -> None:
-    poses, norm = torch.randn(3, 2, 4), torch.nn.LayerNorm((2, 4))
-    torch.testing.assert_close(pose_norm(norm, poses), norm(poses))
-    with pytest.raises(RuntimeError, match="normalized_shape"):
-        pose_norm(torch.nn.LayerNorm(2), poses)
-
-
-def test_norms_compile_for_any_number_of_poses() -> None:
-    torch.use_deterministic_algorithms(False)
-    norm = torch.nn.LayerNorm(4).requires_grad_(False)
-    compiled = torch.compile(partial(pose_norm, norm), dynamic=True, backend="aot_eager")
-    for count in (3, 5):
-        poses = torch.randn(count, 2, 4, requires_grad=True)
-        with torch.autocast("cpu", torch.float16):
-            out = compiled(poses)
-        assert out.dtype == torch.float16
-        torch.testing.assert_close(out.float(), norm(poses), rtol=1e-2, atol=1e-2)
-        (gradient,) = torch.autograd.grad(out.float().square().sum(), poses)
-        assert bool(gradient.isfinite().all())
-
-
-def test_kernels_run_on_the_gpu_of_their_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen, ran, whole = list[Tensor](), list[int](), GridExecutor.__call__
-
-    @contextlib.contextmanager
-    def device_of(tensor: Tensor) -> Iterator[None]:
-        chosen.append(tensor)
-        yield
-        chosen.pop()
-
-    def launched(self: Any, *given: Any, **options: Any) -> None:
-        ran.append(len(chosen))
-        whole(self, *given, **options)
-
-    monkeypatch.setattr(torch.cuda, "device_of", device_of)
-    monkeypatch.setattr(GridExecutor, "__call__", launched)
-    poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
-    for make in (FUSED["inverted attention"], _two_iterations, PAIRWISE["pairwise"]):
-        votes = Votes(poses, torch.randn(3, 2, 4, 4))
-        routed = make()(3, 2, 4)(votes, activations)
-        (routed.poses.sum() + routed.couplings.square().sum()).backward()
-    assert len(ran) > 10
-    assert set(ran) == {1}
-
-
-def test_normalising_is_an_operator_too() -> None:
-    torch.use_deterministic_algorithms(False)
-    poses, weight = torch.randn(4, 3, 5, requires_grad=True), torch.randn(5, requires_grad=True)
-    bias = torch.randn(5, requires_grad=True)
-    torch.library.opcheck(norm_ops._pose_norm, (poses, weight, bias, 1e-5, torch.float32))
-
-
-class Layers(torch.nn.Module):
-    """Windows and classes with fused routings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        fused = {"implementation": "fused"}
-        routing = FUSED["inverted attention"](**fused)
-        self.conv = tc.ConvCapsules(
-            2, 3, 4, 4, kernel_size=2, stride=1, routing=routing, matrix=True
-        )
-        self.classes = tc.ClassCapsules(3, 4, 4, 4, routing=FUSED["dynamic"](**fused))
-
-    def forward(self, poses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        poses, activations, couplings = self.classes(self.conv(tc.Capsules(poses)))
-        return poses, activations, couplings
-
-
-def test_layers_compile_export_and_lower_their_precision() -> None:
-    torch.use_deterministic_algorithms(False)
-    torch.manual_seed(0)
-    layers, poses = Layers(), torch.randn(2, 3, 3, 2, 4)
-    expected = layers(poses)
-    compiled = torch.compile(layers, fullgraph=True, backend="aot_eager")(poses)
-    exported = torch.export.export(layers, (poses,)).module()(poses)
-    for out in (compiled, exported):
-        for a, b in zip(out, expected, strict=True):
-            torch.testing.assert_close(a, b)
-    compiled[0].sum().backward()
-    gradient = layers.conv.weight.grad
-    assert gradient is not None
-    assert bool(gradient.isfinite().all())
-    with torch.autocast("cpu", torch.bfloat16):
-        low = layers(poses)
-    torch.testing.assert_close(low[0].float(), expected[0], rtol=0.05, atol=0.05)
-
-
-def test_a_pairwise_layer_compiles_to_what_is_asked_for() -> None:
-    torch.use_deterministic_algorithms(False)
-    torch.manual_seed(0)
-    layer = tc.LinearCapsules(
-        5, 3, 4, 4, routing=PAIRWISE["pairwise"](implementation="fused"), matrix=True,
-        vote_norm=tc.VoteNorm,
-    ).eval()  # fmt: skip
-    poses, ran = torch.randn(2, 5, 4), list[str]()
-
-    def forward(poses: Tensor) -> tuple[Tensor, Tensor]:
-        routed = layer(tc.Capsules(poses))
-        return routed.poses, routed.activations
-
-    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
-        ran.extend(str(node.target) for node in graph.graph.nodes)
-        boxed: Callable[..., Any] = make_boxed_func(graph.forward)
-        return boxed
-
-    compiled = torch.compile(forward, fullgraph=True, backend=aot_autograd(fw_compiler=backend))
-    exported = torch.export.export(layer, (tc.Capsules(poses),)).module()(tc.Capsules(poses))
-    for out in (compiled(poses), exported[:2]):
-        for a, b in zip(out, forward(poses), strict=True):
-            torch.testing.assert_close(a, b)
-    compiled(poses)[0].sum().backward()
-    assert layer.vote_norm is not None
-    for parameter in layer.parameters():
-        assert parameter.grad is not None
-        assert bool(parameter.grad.isfinite().all())
-    assert any("pairwise_sums" in name for name in ran)
-    assert not any("pairwise_links" in name for name in ran)
 
 
 def test_the_repr_says_that_the_kernel_runs() -> None:

@@ -33,9 +33,10 @@ def run(*arguments: str, **variables: str) -> str:
 
 
 @needs_triton
-def test_kernels_pass_in_the_interpreter() -> None:
+@pytest.mark.parametrize("what", ["kernels", "operators"])
+def test_all_pass_in_the_interpreter(what: str) -> None:
     out = run(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/interpreted_kernels.py",
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/interpreted_{what}.py",
         TRITON_INTERPRET="1",
     )  # fmt: skip
     assert " passed" in out

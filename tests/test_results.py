@@ -1,9 +1,7 @@
 """The record of finished runs: rows that stay whole, tables that are in step."""
 
-import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchcaps.models.pretrained import facts
-from torchcaps.models.zoo import count_parameters
-from torchcaps.recipes import RECIPES
 from torchcaps.results import (
-    ACCURACY,
     COLUMNS,
     Row,
     append_row,
@@ -333,49 +327,6 @@ def test_a_readme_is_written_between_its_marks_alone(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no <!-- results -->"):
         write_readme(readme, [])
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
-
-
-def test_the_readme_and_the_page_are_in_step_with_the_record(tmp_path: Path) -> None:
-    rows = read_rows(ROOT / ACCURACY)
-    page = partial(write_page, weights=facts())
-    for name, write in (("README.md", write_readme), ("docs/results.md", page)):
-        copy = tmp_path / Path(name).name
-        copy.write_text((ROOT / name).read_text())
-        assert not write(copy, rows)
-
-
-def test_the_record_and_its_curves_tell_one_story() -> None:
-    record = ROOT / ACCURACY
-    rows = read_rows(record)
-    curves = {curve_path(record, each): each for each in sorted(rows, key=lambda each: each.date)}
-    assert set((record.parent / "curves").iterdir()) == set(curves)
-    for path, last in curves.items():
-        header, *lines = path.read_text().splitlines()
-        epochs = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
-        assert int(epochs[-1]["epoch"]) == last.epochs, path.name
-        held_out = [float(epoch["validation"]) for epoch in epochs if epoch["validation"]]
-        if last.validation is None:
-            assert not held_out, path.name
-        else:
-            assert max(held_out) == pytest.approx(last.validation, abs=6e-4), path.name
-        assert float(epochs[-1]["seconds"]) == pytest.approx(last.seconds, abs=0.1), path.name
-        steps = int(epochs[-1]["step"]) / last.epochs
-        assert steps == int(epochs[0]["step"]) / int(epochs[0]["epoch"]), path.name
-
-
-def test_every_row_of_the_record_is_one_run_of_a_recipe_of_ours() -> None:
-    rows = read_rows(ROOT / ACCURACY)
-    assert len({each.weights_sha256 for each in rows}) == len(rows)
-    for each in rows:
-        recipe = RECIPES[each.recipe]
-        assert each.paper == recipe.published.value, each
-        assert each.parameters == count_parameters(recipe.network), each
-        epochs = re.search(r"epochs=(\d+) of (\d+)", each.modified)
-        told = (int(epochs[1]), int(epochs[2])) if epochs else (each.epochs, each.epochs)
-        assert told == (each.epochs, recipe.epochs), each
-        assert re.fullmatch(r"[0-9a-f]{7,40}", each.commit), each
-        assert re.fullmatch(r"[0-9a-f]{64}", each.weights_sha256), each
-        assert f"torchcaps train {each.recipe}" in each.command, each
 
 
 def test_of_two_runs_of_a_seed_the_later_counts_in_whatever_order_they_come(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,15 @@ from typer.testing import CliRunner, Result
 import torchcaps as tc
 from torchcaps.analysis import open_subject
 from torchcaps.cli import app
-from torchcaps.data import missing_files
 from torchcaps.models import pretrained
 from torchcaps.models.files import describe, save_packed
 from torchcaps.models.packed import SCALE
-from torchcaps.models.pretrained import MOST_BYTES, file_name, find_shipped, shipped
+from torchcaps.models.pretrained import file_name, find_shipped, shipped
 from torchcaps.recipes import RECIPES
-from torchcaps.results import ACCURACY, read_rows
+from torchcaps.results import read_rows
 from torchcaps.train import recording
 from torchcaps.train.recording import TOLERANCE
-from torchcaps.train.scoring import evaluate_files, find_place
+from torchcaps.train.scoring import find_place
 
 ROOT = Path(__file__).parents[1]
 MOST_TOGETHER = 50_000_000
@@ -400,38 +398,3 @@ def test_a_damaged_line_of_metrics_is_left_out_of_the_curve(trained: Path, weigh
     assert invoke("results", "--add", "run").exit_code == 0
     (curve,) = Path("results/curves").iterdir()
     assert curve.read_text().splitlines()[-1] == "9,9,,,,,"
-
-
-def test_the_shipped_files_stay_small() -> None:
-    sizes = {path.name: path.stat().st_size for path in SHIPPED.values()}
-    assert {name: size for name, size in sizes.items() if size > MOST_BYTES} == {}
-    assert sum(sizes.values()) <= MOST_TOGETHER
-
-
-@pytest.mark.parametrize("recipe", SHIPPED)
-def test_a_shipped_file_is_of_a_run_of_the_record(recipe: str) -> None:
-    described = describe(SHIPPED[recipe])
-    facts = described["trained"]
-    assert (facts["recipe"], described["network"]) == (recipe, RECIPES[recipe].network)
-    assert described["overrides"].get("iterations") == RECIPES[recipe].iterations
-    runs = [r for r in read_rows(ROOT / ACCURACY) if r.weights_sha256 == facts["weights_sha256"]]
-    assert [(r.recipe, r.seed, r.modified) for r in runs] == [
-        (recipe, facts["seed"], facts["modified"])
-    ]
-    assert abs(facts["test"] - runs[0].test) <= TOLERANCE
-
-
-CHECKED = [name for name in SHIPPED if RECIPES[name].dataset in ("mnist", "fashion_mnist")]
-
-
-@pytest.mark.parametrize("recipe", CHECKED)
-def test_a_shipped_file_gives_its_number_on_the_real_images(recipe: str) -> None:
-    chosen = RECIPES[recipe]
-    for name in (chosen.dataset, chosen.test_dataset or chosen.dataset):
-        if missing_files(name):
-            pytest.skip(f"no {name} in the data folder")
-    facts = describe(SHIPPED[recipe])["trained"]
-    start = time.perf_counter()
-    (score,) = evaluate_files([SHIPPED[recipe]], device="cpu").values()
-    assert score["images"] == facts["images"]
-    assert abs(score["percent"] - facts["test"]) <= 0.02, f"{time.perf_counter() - start:.0f} s"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchcaps.capsules import Votes
 from torchcaps.functional import full_precision
+from torchcaps.kernels.ops import operator
 
 __all__ = ["attend_in_chunks", "worth_chunking"]
 
@@ -92,7 +93,7 @@ class _Chunks:
         return pairs.permute(2, 1, 0, 3).reshape(n, self.i, j)
 
 
-@torch.library.custom_op("torchcaps::attend_in_chunks", mutates_args=())
+@operator("torchcaps::attend_in_chunks")
 def _attend(
     poses: Tensor,
     weight: Tensor,
@@ -131,7 +132,7 @@ def _(
     return poses.new_empty(parents.shape), couplings
 
 
-@torch.library.custom_op("torchcaps::attend_in_chunks_backward", mutates_args=())
+@operator("torchcaps::attend_in_chunks_backward")
 def _attend_backward(
     poses: Tensor,
     weight: Tensor,

@@ -1,4 +1,4 @@
-"""Weighted moments of votes as a ``torch.library`` operator, for EM routing."""
+"""Weighted moments of votes as a PyTorch operator, for EM routing."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""LayerNorm over poses as a ``torch.library`` operator."""
+"""LayerNorm over poses as a PyTorch operator."""
 
 from collections.abc import Callable
 from typing import Any, TypeGuard

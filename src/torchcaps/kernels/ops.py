@@ -1,4 +1,4 @@
-"""Fused agreement as a ``torch.library`` operator: autograd, compilation, export, CUDA graphs."""
+"""Fused agreement as a PyTorch operator: autograd, compilation, export, CUDA graphs."""
 
 import functools
 import importlib.util
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch._library.custom_ops import CustomOpDef
 
 from torchcaps.capsules import Votes, Window
@@ -160,7 +160,7 @@ def layout_of(poses: Tensor, weight: Tensor, window: list[int]) -> "Layout":
 
 
 def operator(name: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
-    """A ``torch.library`` operator that works on the GPU of its first tensor.
+    """A PyTorch operator that works on the GPU of its first tensor.
 
     Triton launches on the current GPU, whichever one the tensors are on.
     """
@@ -171,7 +171,7 @@ def operator(name: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
             with torch.cuda.device_of(first):
                 return function(first, *rest, **options)
 
-        return torch.library.custom_op(name, there, mutates_args=())
+        return library.custom_op(name, there, mutates_args=())
 
     return made
 

@@ -1,4 +1,4 @@
-"""Sums and links of votes as ``torch.library`` operators, for pairwise routing."""
+"""Sums and links of votes as PyTorch operators, for pairwise routing."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
