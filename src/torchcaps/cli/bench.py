@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import make_folder, one_sentence
+from torchcaps.cli.shared import Json, make_folder, one_sentence
 
 __all__ = ["bench"]
 
 
 def bench(
     name: Annotated[str, typer.Argument(help="What to measure; default: what fits here.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Json = False,
     repeats: Annotated[int, typer.Option(min=1, help="Steps timed for each setting.")] = 10,
     keep: Annotated[Path | None, typer.Option(help="Append the rows to this CSV file.")] = None,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import one_sentence
+from torchcaps.cli.shared import Json, one_sentence
 
 __all__ = ["demo"]
 
@@ -22,7 +22,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="One number that fixes everything drawn.")] = 0,
     out: Annotated[Path, typer.Option(help="Where runs and figures go.")] = Path("runs/demo"),
     figures: Annotated[bool, typer.Option(help="Draw figures at the end.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Train three routings on digits that are drawn for it: no download, a few minutes."""
     from rich.console import Console

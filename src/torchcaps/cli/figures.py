@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import make_folder, one_sentence
+from torchcaps.cli.shared import DataDir, Device, make_folder, one_sentence
 
 __all__ = ["figures"]
 
@@ -24,9 +24,7 @@ def figures(
     only: Annotated[
         list[str] | None, typer.Option(help="Draw only this figure; may be given several times.")
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")
-    ] = None,
+    data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
     recipe: Annotated[
         str | None, typer.Option(help="Whose data and transforms; default the run's own.")
@@ -35,7 +33,7 @@ def figures(
         int, typer.Option(min=20, max=1_000_000, help="Test images of each measurement.")
     ] = 1000,
     speed: Annotated[Path, typer.Option(help="Rows of the benchmark, for the costs.")] = SPEED,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Reconstructions, routing, parse trees, equivariance, robustness, costs: a page of figures."""
     from torchcaps.analysis import open_subject

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from torchcaps.cli.shared import one_sentence
+from torchcaps.cli.shared import Json, one_sentence
 
 __all__ = ["list_recipes"]
 
 
 def list_recipes(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Json = False,
     networks: Annotated[
         bool, typer.Option("--networks", help="The networks instead, with their sizes.")
     ] = False,

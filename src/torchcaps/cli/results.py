@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import one_sentence
+from torchcaps.cli.shared import DataDir, Device, Json, one_sentence
 
 __all__ = ["results", "ship"]
 
@@ -14,7 +14,6 @@ Record = Annotated[Path, typer.Option("--results", help="The CSV of finished run
 Write = Annotated[
     bool, typer.Option("--write", help="Write the tables into README.md and docs/results.md too.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 def results(
@@ -62,10 +61,8 @@ def ship(
     ] = False,
     record: Record = Path("results/accuracy.csv"),
     write: Write = False,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataDir = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Keep finished runs: rows, curves, and the best weights of each recipe in a small file."""

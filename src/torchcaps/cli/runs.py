@@ -9,13 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from torchcaps.cli.shared import counting, one_sentence
+from torchcaps.cli.shared import DataDir, Device, Json, counting, one_sentence
 
 __all__ = ["environment", "evaluate", "train"]
-
-DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 def train(

@@ -1,12 +1,17 @@
-"""What every command shares: errors of one sentence, and their exit codes."""
+"""What commands share: options, bars, errors of one sentence and their exit codes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-__all__ = ["counting", "make_folder", "one_sentence"]
+__all__ = ["DataDir", "Device", "Json", "counting", "make_folder", "one_sentence"]
+
+DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 def make_folder(path: Path, option: str) -> None:
