@@ -115,7 +115,7 @@ def _overlapping(row: Row) -> list[Recipe]:
 
 def _pictures(row: Row) -> list[Recipe]:
     tsai_notes = (
-        "SGD with Nesterov momentum, one cycle to 0.4, batch 512, label smoothing 0.1, an 11x11 "
+        "SGD with Nesterov momentum, one cycle to 0.4, batch 512, label smoothing 0.1, a 14x14 "
         "cutout; all 50,000 images, last epoch."
     )
     zhao_notes = (
@@ -135,7 +135,7 @@ def _pictures(row: Row) -> list[Recipe]:
         row(
             "tsai2020/cifar10-resnet",
             tsai_notes,
-            train_transforms=(PadCrop(4), Flip(), NORMALISE, Cutout(11)),
+            train_transforms=(PadCrop(4), Flip(), NORMALISE, Cutout(14)),
             label_smoothing=0.1,
             epochs=300,
             **tsai_settings,
