@@ -210,7 +210,7 @@ def test_a_network_sees_other_images_as_it_saw_those_it_was_trained_on(
     shutil.copytree("mine", "more/train")
     shutil.copytree("other", "more/test")
     assert invoke("evaluate", "adapted.safetensors", "--data", "more").exit_code == 0
-    assert seen.pop() == (mine, 6)
+    assert seen.pop() == (tuple(load_folder("more").statistics()[0].tolist()), 6)
     both = ["adapted.safetensors", "mine-run", "--recipe", "tsai2020/cifar10-simple"]
     assert "different images" in one_sentence(invoke("evaluate", *both, "--data", "other"), 2)
     shutil.rmtree("mine")
@@ -247,6 +247,19 @@ def test_a_user_s_own_validation_images_choose_the_epoch() -> None:
     assert sources.validation is not None
     assert sources.test is not None
     assert [len(sources.train), len(sources.validation), len(sources.test)] == [40, 8, 12]
+
+
+@pytest.mark.parametrize(("count", "held_out"), [(20, 4), (3, None)])
+def test_own_images_without_a_test_part_are_scored_on_some_held_out(
+    count: int, held_out: int | None
+) -> None:
+    recipe = get("tsai2020/cifar10-resnet-modern")
+    assert not recipe.hold_out
+    draw(Path("mine"), shape=(32, 32, 3), count=count)
+    sources = load_sources(recipe, root=None, own=Path("mine"), device=torch.device("cpu"))
+    assert sources.test is None
+    assert (sources.validation and len(sources.validation)) == held_out
+    assert len(sources.train) == 2 * count - (held_out or 0)
 
 
 def test_the_first_of_a_user_s_images_are_of_every_class() -> None:

@@ -141,7 +141,11 @@ def _named(recipe: Recipe, name: str, split: str, root: Path | None) -> ImageSet
 def _own(
     recipe: Recipe, folder: Path, *, unseen: bool = False
 ) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
-    """Training, validation and test images of a user's folder; all are test if it is unseen."""
+    """Training, validation and test images of a user's folder; all are test if it is unseen.
+
+    A folder without test images is scored on a held-out tenth, whatever the recipe does with its
+    own images, unless a run asked for none or there are too few.
+    """
     if recipe.measure == "top2":
         raise UseError(
             f"{recipe.name} looks for two objects in an image and a folder names one: "
@@ -151,7 +155,8 @@ def _own(
     parts = [name for name in ("validation", "test") if (folder / name).is_dir()]
     if not (folder / "train").is_dir():
         parts = []
-    hold_out = recipe.hold_out and not (unseen and "validation" not in parts)
+    unscored = "test" not in parts and "hold_out" not in recipe.changed
+    hold_out = (recipe.hold_out or unscored) and not (unseen and "validation" not in parts)
     try:
         apart = not hold_out or "validation" in parts
         train = load_folder(folder, "train" if apart else "fit")
@@ -165,6 +170,8 @@ def _own(
         try:
             validation = _mixed(load_folder(folder, "validation"))
         except FileNotFoundError as error:
+            if not recipe.hold_out:
+                return _mixed(load_folder(folder)), None, None
             raise ValueError(
                 f"{error}: every tenth image of a class is held out; give 10 images or more of a "
                 "class, or hold none out with --set hold_out=false"
