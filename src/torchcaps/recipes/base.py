@@ -76,7 +76,7 @@ class Recipe:
         coefficient_optimiser: what takes those steps.
         coefficient_every: weight steps for each step on the coefficients.
         hold_out: choose the epoch on a held-out tenth of the training images; otherwise train on
-            all of them and take the last epoch.
+            all of them and take the last epoch, but for a user's folder with nothing to score.
         ensemble: how many seeds the published number sums the scores of.
         precision: "float32", "bfloat16" (autocast) or "auto": bfloat16 on a GPU.
         channels_last: memory format of images and convolutions on a GPU.

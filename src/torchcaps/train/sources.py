@@ -144,7 +144,7 @@ def _own(
     """Training, validation and test images of a user's folder; all are test if it is unseen.
 
     A folder without test images is scored on a held-out tenth, whatever the recipe does with its
-    own images, unless a run asked for none or there are too few.
+    own images, unless it was changed to hold none out or there are too few.
     """
     if recipe.measure == "top2":
         raise UseError(
