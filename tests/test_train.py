@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchcaps import load
 from torchcaps.data import Batch
-from torchcaps.recipes import Recipe, get
+from torchcaps.recipes import Measure, Recipe, get
 from torchcaps.recipes.losses import cross_entropy
 from torchcaps.recipes.schedules import Clock
 from torchcaps.train import TrainingError, UseError, train
@@ -138,9 +138,9 @@ def test_the_epoch_is_chosen_on_held_out_images_and_the_test_set_scored_once(
     usual = Run._score
     given = iter([50.0, 70.0, 60.0])
 
-    def pretend(self: Run, network: Any, source: Any) -> float:
+    def pretend(self: Run, network: Any, source: Any, precision: str) -> float:
         scored.append(source)
-        usual(self, network, source)
+        usual(self, network, source, precision)
         return next(given, 33.0)
 
     monkeypatch.setattr(Run, "_score", pretend)
@@ -161,8 +161,8 @@ def test_epochs_that_a_busy_disk_skips_are_trained_again_and_the_best_is_kept(
     usual, recipe = Run._score, small(epochs=5, average=0.9)
     held_out = {10: 50.0, 20: 70.0, 30: 60.0, 40: 65.0}
 
-    def pretend(self: Run, network: Any, source: Any) -> float:
-        found = usual(self, network, source)
+    def pretend(self: Run, network: Any, source: Any, precision: str) -> float:
+        found = usual(self, network, source, precision)
         return found if source is self.sources.test else held_out.get(self.progress.step, 55.0)
 
     monkeypatch.setattr(Run, "_score", pretend)
@@ -293,6 +293,23 @@ def test_saved_weights_score_what_the_run_said_and_two_make_an_ensemble(tmp_path
     assert list(scores)[2] == "ensemble"
     assert scores["ensemble"]["images"] == 10_000
     assert ours[2] > min(ours[:2])
+
+
+def test_test_images_are_scored_in_float32_whatever_the_training_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def spy(scores: Tensor, targets: Tensor, measure: Measure) -> Tensor:
+        asked.append(torch.is_autocast_enabled("cpu"))
+        return right(scores, targets, measure)
+
+    monkeypatch.setattr("torchcaps.train.evaluate.right", spy)
+    quick(small(epochs=1, precision="bfloat16"), out=tmp_path)
+    assert asked == [True, False]  # held-out images, test images
+    evaluate_files([tmp_path], device="cpu")
+    assert len(asked) > 2
+    assert not any(asked[2:])
 
 
 def test_lines_say_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

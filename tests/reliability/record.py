@@ -13,6 +13,7 @@ import torch
 
 from reliability.rows import ROWS
 from torchcaps.storage import write_text
+from torchcaps.train.facts import revision
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "reliability.csv"
@@ -65,9 +66,12 @@ def write(entries: dict[str, Entry], path: Path = RECORD) -> None:
 
 
 def commit() -> str:
-    """The last commit that changed what is tested; a plus where there is more than that."""
+    """The last commit that changed what is tested; a plus where there is more than that.
+
+    A copy without its history says what its file ``COMMIT`` does.
+    """
     told = _git("log", "-1", "--format=%h", "--", "src")
-    return (told or "unknown") + ("+" if _git("status", "--porcelain", "--", "src") else "")
+    return (told or revision()) + ("+" if _git("status", "--porcelain", "--", "src") else "")
 
 
 def _git(*arguments: str) -> str:

@@ -240,7 +240,9 @@ class Run:
         totals = self.process.sum(self.step.meters).tolist()
         held_out = None
         if self.sources.validation is not None:
-            held_out = self._score(self._evaluated(), self.sources.validation)
+            held_out = self._score(
+                self._evaluated(), self.sources.validation, self.recipe.precision
+            )
             if self.progress.best is None or held_out > self.progress.best:
                 self.progress.best = held_out
                 self.progress.best_step, self.progress.best_epoch = self.progress.step, epoch + 1
@@ -279,7 +281,7 @@ class Run:
             ours.copy_(theirs)
         return self.averaged
 
-    def _score(self, network: Network, source: Any) -> float:
+    def _score(self, network: Network, source: Any, precision: str) -> float:
         return score(
             network,
             source,
@@ -287,7 +289,7 @@ class Run:
             n_classes=self.sources.n_classes,
             process=self.process,
             transforms=self.sources.test_transforms,
-            precision=self.recipe.precision,
+            precision=precision,
         ).percent
 
     def _save(self) -> None:
@@ -320,13 +322,15 @@ class Run:
         )
 
     def finish(self, own: Path | None) -> dict[str, Any]:
-        """Take the chosen epoch's weights, score the test set once, write the row."""
+        """Take the chosen epoch's weights, score the test set once, in float32, write the row."""
         if self.saver is not None:
             self.saver.wait()
         network = self._chosen()
         test = None
         if self.sources.test is not None:
-            test = self._score(network, self.sources.test)
+            if self.process.device.type == "cuda":
+                torch.set_float32_matmul_precision("highest")
+            test = self._score(network, self.sources.test, "float32")
         row: dict[str, Any] = {}
         if self.process.leads:
             save(network, self.folder.weights)

@@ -122,8 +122,8 @@ def evaluate_files(
     Of shipped weights ``"weights"`` names their recipe, perhaps another than the one asked for.
 
     Args:
-        paths: run folders, weight files, or names of recipes whose weights are shipped; those are
-            scored in float32 everywhere, others as their recipe says.
+        paths: run folders, weight files, or names of recipes whose weights are shipped; all are
+            scored in float32.
         recipe: whose data and transforms to use; None for the run's own.
         data_dir: the data folder.
         own_data: a folder with one folder of images per class, instead; None for the run's own.
@@ -138,7 +138,6 @@ def evaluate_files(
     process = Process(choose_device(device))
     places = [find_place(path) for path in paths]
     networks = [load(find_weights(place), device=process.device) for place in places]
-    packed = any(describe(find_weights(place))["trained"] for place in places)
     if recipe is not None:
         try:
             chosen = get(recipe)
@@ -178,7 +177,7 @@ def evaluate_files(
             n_classes=sources.n_classes,
             process=process,
             transforms=sources.test_transforms,
-            precision="float32" if packed else chosen.precision,
+            precision="float32",
             batch_size=500 if process.device.type == "cuda" else 100,
             on_batch=partial(progress, name, len(source)),
         )
