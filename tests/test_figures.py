@@ -193,6 +193,23 @@ def test_the_page_is_whole_in_itself(tmp_path: Path) -> None:
     assert data["dynamic"][0]["what"] == "rotation"
 
 
+def test_pictures_are_there_as_soon_as_they_are_drawn(tmp_path: Path) -> None:
+    seen: dict[str, list[str]] = {}
+
+    def progress(name: str) -> None:
+        seen[name] = sorted(path.name for path in tmp_path.glob("*.png"))
+
+    only = ["reconstructions", "true-pose", "dimensions"]
+    figures.report(
+        [subject("dynamic")], tmp_path, command="x", only=only, effort=EFFORT, progress=progress
+    )
+    assert seen == {
+        "reconstructions": [],
+        "dimensions": ["reconstructions.png"],
+        "true-pose": ["dimensions.png", "reconstructions.png"],
+    }
+
+
 def test_numbers_are_written_as_json_has_them() -> None:
     value = {
         "a": torch.tensor([1.0, math.nan]),

@@ -5,7 +5,7 @@ import json
 import random
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -174,6 +174,10 @@ def test_a_file_of_another_kind_is_refused_with_one_sentence(tmp_path: Path) -> 
             lambda: tc.load_weights(tc.EMCapsNet((2, 32, 32), 5, widths=(2, 2, 2)), path),
         ),
         ("built by hand", lambda: tc.save(tc.EMCapsNet((2, 32, 32), 5), tmp_path / "x")),
+        (
+            "built by hand",
+            lambda: tc.save(cast(Any, tc.CapsuleHead(8, num_classes=2)), tmp_path / "x"),
+        ),
     ]
     cut, foreign, unknown, empty = (tmp_path / name for name in "abcd")
     cut.write_bytes(path.read_bytes()[:-1000])

@@ -194,6 +194,10 @@ def test_unknown_names_and_wrong_images_get_one_sentence() -> None:
     for images in (torch.zeros(2, 1, 36, 36, dtype=torch.uint8), [0.0]):
         with pytest.raises(ValueError, match="floats between 0 and 1"):
             network(cast(Any, images))
+    with pytest.raises(ValueError, match=r"float64 and the weights are not: use images.float\(\)"):
+        network(torch.zeros(2, 1, 36, 36, dtype=torch.float64))
+    assert network.double()(torch.rand(2, 1, 36, 36, dtype=torch.float64)).scores.shape == (2, 10)
+    network.float()
     for targets in (torch.zeros(2, dtype=torch.long), torch.zeros(2, 10, dtype=torch.long)):
         with pytest.raises(ValueError, match=r"must be class numbers \[2, 2\]"):
             network(torch.rand(2, 1, 36, 36), targets)

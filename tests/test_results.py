@@ -265,11 +265,13 @@ def test_a_curve_is_short_and_keeps_its_ends_and_its_best(tmp_path: Path) -> Non
     epochs[776]["validation"] = 99.4444
     write_curve(path, epochs)
     lines = path.read_text().splitlines()
-    assert len(lines) <= 200
+    assert len(lines) <= 1 + 200
     assert lines[0] == "epoch,step,lr,loss,train,validation,seconds"
     assert lines[1] == "1,10,0.3333,2,,50.000,1.0"
     assert "777,7770,0.3333,0.002574,,99.444,777.0" in lines
     assert lines[-1].startswith("999,")
+    write_curve(path, epochs[:200])
+    assert len(path.read_text().splitlines()) == 1 + 200
     write_curve(path, [{"epoch": 1, "step": 5, "validation": None}])
     assert path.read_text().splitlines()[1:] == ["1,5,,,,,"]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchcaps import load
+from torchcaps import build, load
 from torchcaps.data import Batch
 from torchcaps.recipes import Measure, Recipe, get
 from torchcaps.recipes.losses import cross_entropy
@@ -19,6 +19,7 @@ from torchcaps.recipes.schedules import Clock
 from torchcaps.train import TrainingError, UseError, train
 from torchcaps.train.checkpoint import checkpoints, load_checkpoint
 from torchcaps.train.evaluate import right
+from torchcaps.train.optimisers import make_optimisers
 from torchcaps.train.report import Lines, Reporter
 from torchcaps.train.run import Run
 from torchcaps.train.saver import Saver
@@ -310,6 +311,32 @@ def test_test_images_are_scored_in_float32_whatever_the_training_was(
     evaluate_files([tmp_path], device="cpu")
     assert len(asked) > 2
     assert not any(asked[2:])
+
+
+def test_weight_decay_spares_biases_and_norms_of_any_shape() -> None:
+    recipe = get("zhao2020/smallnorb")
+    network = build(recipe.network)
+    optimiser, _ = make_optimisers(recipe, network, torch.device("cpu"))
+    decayed = {id(p) for p in optimiser.param_groups[0]["params"]}
+    spared = [name for name, p in network.named_parameters() if id(p) not in decayed]
+    assert optimiser.param_groups[0]["weight_decay"] == recipe.weight_decay
+    assert optimiser.param_groups[1]["weight_decay"] == 0
+    norm = network.get_parameter("classes.vote_norm.weight")
+    assert norm.dim() == 3
+    assert "classes.vote_norm.weight" in spared
+    assert all(
+        "bias" in name or "norm" in name or p.dim() == 1
+        for name, p in network.named_parameters()
+        if name in spared
+    )
+    assert id(network.get_parameter("classes.weight")) in decayed
+    bias = build("choi2019/mnist")
+    optimiser, _ = make_optimisers(get("choi2019/mnist-modern"), bias, torch.device("cpu"))
+    assert all(
+        id(p) in {id(q) for q in optimiser.param_groups[1]["params"]}
+        for name, p in bias.named_parameters()
+        if name.endswith("bias")
+    )
 
 
 def test_lines_say_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

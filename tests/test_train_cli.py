@@ -1,9 +1,8 @@
 """The command line as a new user meets it: one sentence and the right exit code."""
 
 import json
-import shutil
 import socket
-from collections.abc import Sized
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,11 +12,10 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from torchcaps import build, load, save
+from torchcaps import build, save
 from torchcaps.cli import app
-from torchcaps.data import Batches, load_folder
+from torchcaps.data import Batches
 from torchcaps.recipes import get
-from torchcaps.train.evaluate import Score
 from torchcaps.train.folder import described
 from torchcaps.train.sources import load_sources
 
@@ -148,23 +146,6 @@ def draw(folder: Path, *, shape: tuple[int, ...], count: int) -> None:
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
 
 
-def test_the_network_adapts_to_a_user_s_own_images() -> None:
-    draw(Path("mine/train"), shape=(20, 24, 3), count=40)
-    draw(Path("mine/test"), shape=(20, 24, 3), count=10)
-    fit = ["--set", "epochs=8", "--set", "batch_size=8", "--device", "cpu", "--no-tensorboard"]
-    result = invoke("train", "demo/strokes-pairwise", "--data", "mine", *fit, "--out", "run")
-    assert result.exit_code == 0, result.output
-    network = load("run/weights.safetensors")
-    assert network.image_shape == (3, 20, 24)
-    assert network.n_classes == 2
-    row = json.loads(Path("run/result.json").read_text())
-    assert row["test"] == 100
-    assert "data=mine" in row["modified"]
-    for words in ([], ["--data", "mine"]):
-        scored = invoke("evaluate", "run", *words, "--device", "cpu")
-        assert "100.00 % of 20 images" in scored.stdout
-
-
 def made(folder: str, *, data: str | None, n_classes: int) -> Path:
     """The run folder of a network for CIFAR-10, perhaps on a user's own images; not trained."""
     recipe = get("tsai2020/cifar10-simple")
@@ -175,48 +156,26 @@ def made(folder: str, *, data: str | None, n_classes: int) -> Path:
     return Path(folder)
 
 
-def test_a_network_sees_other_images_as_it_saw_those_it_was_trained_on(
+def test_an_earlier_run_is_set_aside_and_said_where() -> None:
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--out", "run"]
+    assert "kept in" not in invoke(*words).stdout
+    printed = invoke(*words, "--fresh").stdout
+    (aside,) = Path().glob("run.before-*")
+    assert f"the earlier run is kept in {aside.absolute()}" in printed
+
+
+def test_what_cannot_be_kept_is_said_before_the_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[tuple[Any, int]] = []
-
-    def score(network: object, source: Sized, *, transforms: list[Any], **_: object) -> Score:
-        seen.append((transforms[-1].mean, len(source)))
-        return Score(1, 2)
-
-    monkeypatch.setattr("torchcaps.train.scoring.score", score)
-    draw(Path("mine"), shape=(32, 32, 3), count=20)
-    draw(Path("other"), shape=(32, 32, 3), count=3)
-    draw(Path("ten"), shape=(32, 32, 3), count=3)
-    for label in range(8):
-        shutil.copytree("ten/dark", f"ten/{label}")
-    made("recipe", data=None, n_classes=10)
-    weights = made("mine-run", data="mine", n_classes=2) / "weights.safetensors"
-    shutil.copy("recipe/weights.safetensors", "bare.safetensors")
-    shutil.copy(weights, "adapted.safetensors")
-    cifar = (0.4914, 0.4822, 0.4465)
-    mine = tuple(load_folder("mine", "fit").statistics()[0].tolist())
-    for words, mean, count in (
-        (["recipe", "--data", "ten"], cifar, 30),
-        (["bare.safetensors", "--data", "ten"], cifar, 30),
-        (["mine-run", "--data", "other"], mine, 6),
-        ([str(weights), "--data", "other"], mine, 6),
-        (["mine-run", "--data", "mine", "--split", "validation"], mine, 4),
-        (["mine-run", "--split", "validation"], mine, 4),
-    ):
-        result = invoke("evaluate", *words, "--device", "cpu")
-        assert result.exit_code == 0, result.output
-        assert seen.pop() == (mean, count), words
-    shutil.copytree("mine", "more/train")
-    shutil.copytree("other", "more/test")
-    assert invoke("evaluate", "adapted.safetensors", "--data", "more").exit_code == 0
-    assert seen.pop() == (tuple(load_folder("more").statistics()[0].tolist()), 6)
-    both = ["adapted.safetensors", "mine-run", "--recipe", "tsai2020/cifar10-simple"]
-    assert "different images" in one_sentence(invoke("evaluate", *both, "--data", "other"), 2)
-    shutil.rmtree("mine")
-    said = one_sentence(invoke("evaluate", "mine-run", "--data", "other"), 1)
-    assert "was trained on" in said
-    assert "so put it back" in said
+    Path("plain").touch()
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--out", "run"]
+    said = one_sentence(invoke(*words, "--results", "plain/x.csv"), 1)
+    assert "plain/x.csv cannot be written" in said
+    assert not Path("run").exists()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.delattr("torch.utils.tensorboard", raising=False)
+    printed = invoke(*[word for word in words if word != "--no-tensorboard"]).stdout
+    assert "tensorboard is not installed: no events are written" in printed
 
 
 def test_fewer_test_images_than_are_shown_do_not_cost_the_weights() -> None:

@@ -214,7 +214,8 @@ def test_what_cannot_be_shipped_gets_one_sentence(
     for name in ("run.json", "weights.safetensors"):
         (changed / name).write_bytes((run / name).read_bytes())
     for change, sentence in (
-        ({"test": result["test"] - 0.2}, "and its run"),
+        ({"test": result["test"] - 0.2, "modified": ""}, "store it as float16"),
+        ({"test": result["test"] - 0.2, "modified": "test_limit=50"}, "without test_limit"),
         ({"test": None}, "only recipes are shipped"),
         ({"weights_sha256": "0" * 64}, "is not the file its run wrote"),
     ):

@@ -12,7 +12,7 @@ from torchcaps.analysis.outputs import in_parts
 from torchcaps.data import Strokes
 from torchcaps.figures.base import Effort, Maker, NotDrawnError
 from torchcaps.figures.compared import COMPARED
-from torchcaps.figures.report import Picture, write_report
+from torchcaps.figures.report import Picture, write_picture, write_report
 from torchcaps.figures.single import SINGLE
 from torchcaps.models import Network
 
@@ -43,6 +43,7 @@ def draw(
     only: Sequence[str] = (),
     effort: Effort | None = None,
     progress: Callable[[str], None] = lambda name: None,
+    drawn: Callable[[Picture], object] = lambda picture: None,
 ) -> tuple[list[Picture], list[tuple[str, str]]]:
     """Draw every figure that applies.
 
@@ -51,6 +52,7 @@ def draw(
         only: names of `GALLERY`; none draws all.
         effort: how many images each measurement takes.
         progress: called with the name of each figure before it is drawn.
+        drawn: called with each picture, once it is there.
 
     Returns:
         Pictures, and (figure, why it was not drawn) for the others.
@@ -65,7 +67,9 @@ def draw(
             continue
         progress(name)
         try:
-            pictures.extend(make(unique(subjects), effort or Effort()))
+            for picture in make(unique(subjects), effort or Effort()):
+                drawn(picture)
+                pictures.append(picture)
         except NotDrawnError as reason:
             left_out.append((name, str(reason)))
     return pictures, left_out
@@ -93,6 +97,8 @@ def report(
 ) -> Path:
     """Draw the figures and write the folder; returns the path of its ``index.html``.
 
+    Each picture is in the folder as soon as it is drawn; the page comes last.
+
     Args:
         subjects: networks with their test images.
         out: the folder.
@@ -103,7 +109,13 @@ def report(
     """
     effort = effort or Effort()
     subjects = unique(subjects)
-    pictures, left_out = draw(subjects, only=only, effort=effort, progress=progress)
+    pictures, left_out = draw(
+        subjects,
+        only=only,
+        effort=effort,
+        progress=progress,
+        drawn=lambda picture: write_picture(picture, out),
+    )
     if not pictures:
         raise ValueError("nothing could be drawn: " + "; ".join(why for _, why in left_out))
     table = [_row(subject, effort) for subject in subjects]

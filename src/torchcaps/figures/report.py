@@ -15,7 +15,7 @@ from torch import Tensor
 from torchcaps.figures.style import save
 from torchcaps.storage import write_text
 
-__all__ = ["Picture", "plain", "write_report"]
+__all__ = ["Picture", "plain", "write_picture", "write_report"]
 
 MOST_NUMBERS = 2000
 
@@ -86,11 +86,7 @@ def write_report(
     Returns:
         The path of ``index.html``. Images are inside it, so that it can be moved alone.
     """
-    out = Path(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{out} cannot be written ({error.strerror}): choose another") from None
+    out = _folder(out)
     parts: list[str] = []
     groups = list(dict.fromkeys(picture.group for picture in pictures))
     for group in groups:
@@ -114,11 +110,27 @@ def write_report(
     return index
 
 
-def _figure(picture: Picture, out: Path) -> str:
+def _folder(out: str | Path) -> Path:
+    out = Path(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{out} cannot be written ({error.strerror}): choose another") from None
+    return out
+
+
+def write_picture(picture: Picture, out: str | Path) -> tuple[Path, Path, Path]:
+    """Write PNG, SVG and JSON of a picture into a folder; returns their paths."""
+    out = _folder(out)
     png, svg = save(picture.figure, out / picture.name)
-    numbers = plain(picture.data)
     data = out / f"{picture.name}.json"
-    write_text(data, json.dumps(numbers, indent=1))
+    write_text(data, json.dumps(plain(picture.data), indent=1))
+    return png, svg, data
+
+
+def _figure(picture: Picture, out: Path) -> str:
+    png, svg, data = write_picture(picture, out)
+    numbers = plain(picture.data)
     encoded = base64.b64encode(png.read_bytes()).decode()
     width, height = (round(side * picture.figure.dpi) for side in picture.figure.get_size_inches())
     return (

@@ -107,7 +107,7 @@ def load_weights(network: Network, path: str | Path) -> None:
 
 def architecture(network: Network) -> dict[str, Any]:
     """What rebuilds a network: its name and what was changed."""
-    if network.name is None:
+    if getattr(network, "name", None) is None:
         raise ValueError(
             f"this {type(network).__name__} was built by hand: save its state_dict(), or build "
             "it by name with torchcaps.build"

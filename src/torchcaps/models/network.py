@@ -62,6 +62,8 @@ class Network(nn.Module, ABC):
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
             raise ValueError(f"images must be a tensor of floats between 0 and 1, not {kind}")
+        if images.dtype == torch.float64 != next(self.parameters()).dtype:
+            raise ValueError("images are float64 and the weights are not: use images.float()")
         if images.dim() != 4 or images.shape[1:] != self.image_shape:
             expected = " ".join(str(n) for n in self.image_shape)
             raise ValueError(

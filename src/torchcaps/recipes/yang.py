@@ -60,7 +60,7 @@ def yang() -> list[Recipe]:
                     network=base.network,
                     notes=base.notes,
                     iterations=3,
-                    warmup=0.0,
+                    warmup=base.warmup if name == "multimnist" else 0.0,
                     coefficient_lr=0.0,
                 )
             if variant.endswith("-plain"):

@@ -36,7 +36,7 @@ def curve_path(record: str | Path, row: Row) -> Path:
 
 
 def write_curve(path: Path, epochs: Sequence[Mapping[str, Any]]) -> None:
-    """Write what a run logged, one line an epoch, evenly thinned out to 200 lines.
+    """Write what a run logged, one line an epoch, evenly thinned out to 200 epochs.
 
     Args:
         path: of the file; its folder is made.
@@ -82,8 +82,8 @@ def _is_latest(row: Row, rows: Sequence[Row]) -> bool:
 
 def _kept(epochs: Sequence[Mapping[str, Any]]) -> list[int]:
     count = len(epochs)
-    if count < MOST_LINES:
+    if count <= MOST_LINES:
         return list(range(count))
-    even = {round(n * (count - 1) / (MOST_LINES - 3)) for n in range(MOST_LINES - 2)}
+    even = {round(n * (count - 1) / (MOST_LINES - 2)) for n in range(MOST_LINES - 1)}
     best = max(range(count), key=lambda number: epochs[number].get("validation") or 0)
     return sorted(even | {best})

@@ -70,16 +70,15 @@ class RunFolder:
             raise ValueError(f"{self.path / name} is not what a run writes; use another folder")
         return read
 
-    def open(self, asked: dict[str, Any], *, resume: bool | None) -> None:
-        """Take the folder for a run.
+    def open(self, asked: dict[str, Any], *, resume: bool | None) -> Path | None:
+        """Take the folder for a run; returns where an earlier run was put, if it was.
 
         Args:
             asked: recipe, seed and settings; a folder of another run is refused.
             resume: True needs a checkpoint, False sets what is there aside, None goes on if it can.
         """
         self._take()
-        if resume is False:
-            self._set_aside()
+        aside = self._set_aside() if resume is False else None
         # a run that reached nothing, such as one with a wrong data folder, is no run to protect
         reached = checkpoints(self.checkpoints) or self.result() is not None
         before = self.description() if reached else None
@@ -94,6 +93,7 @@ class RunFolder:
             raise UseError(f"{self.path} has no checkpoint to resume: leave --resume out")
         if before is None:
             self.write("run.json", asked)
+        return aside
 
     def _take(self) -> None:
         """Make the folder and keep other processes from writing to it."""
@@ -113,17 +113,18 @@ class RunFolder:
         if self.lock is not None:
             self.lock.release()
 
-    def _set_aside(self) -> None:
+    def _set_aside(self) -> Path | None:
         """Keep an earlier run beside this one; nothing is deleted, nothing else is moved."""
         entries = [entry for entry in self.path.iterdir() if entry.name in FILES]
         if not entries:
-            return
+            return None
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
         path = self.path.absolute()
         aside = path.with_name(f"{path.name}.before-{stamp}")
         aside.mkdir()
         for entry in entries:
             entry.rename(aside / entry.name)
+        return aside
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """A JSON file, whole or not at all."""

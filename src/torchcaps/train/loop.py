@@ -72,8 +72,8 @@ def train(
     """
     if keep < 2:
         raise UseError(f"keep must be at least 2, not {keep}: one may be damaged")
-    if record is not None and Path(record).exists():
-        read_rows(record)  # what cannot be added to is said before the training, not after it
+    if record is not None:
+        _check_record(Path(record))
     check_recipe(recipe)
     own = None if own_data is None else Path(own_data)
     folder = RunFolder(Path(out) if out is not None else default_folder(recipe.name, seed))
@@ -82,7 +82,9 @@ def train(
         finished = None
         try:
             if process.leads:
-                folder.open(described(recipe, seed, own), resume=resume)
+                aside = folder.open(described(recipe, seed, own), resume=resume)
+                if aside is not None:
+                    reporter.say(f"the earlier run is kept in {aside}")
                 finished = folder.result()
                 if finished is not None:
                     reporter.say(f"{folder.path} is finished; --fresh trains it again")
@@ -101,6 +103,16 @@ def train(
                 run.close()
         finally:
             folder.close()
+
+
+def _check_record(record: Path) -> None:
+    """Say what cannot be added to before the training, not after it."""
+    if record.exists():
+        read_rows(record)
+        return
+    nearest = next(folder for folder in record.absolute().parents if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ValueError(f"{record} cannot be written ({nearest} is no folder to write to)")
 
 
 def _recorded(

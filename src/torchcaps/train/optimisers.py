@@ -32,9 +32,13 @@ def make_optimisers(
     weights = [p for p in network.parameters() if id(p) not in ids]
     groups = [{"params": weights, "weight_decay": recipe.weight_decay}]
     if not recipe.decay_all:
+        spared = _spared(network)
         groups = [
-            {"params": [p for p in weights if p.dim() > 1], "weight_decay": recipe.weight_decay},
-            {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+            {
+                "params": [p for p in weights if id(p) not in spared],
+                "weight_decay": recipe.weight_decay,
+            },
+            {"params": [p for p in weights if id(p) in spared], "weight_decay": 0.0},
         ]
     groups = [group for group in groups if group["params"]]
     main = recipe.optimiser(groups, **_options(recipe.optimiser, recipe.lr, device))
@@ -42,6 +46,20 @@ def make_optimisers(
         return main, None
     options = _options(recipe.coefficient_optimiser, recipe.coefficient_lr, device)
     return main, recipe.coefficient_optimiser([p for _, p in apart], maximize=True, **options)
+
+
+def _spared(network: nn.Module) -> set[int]:
+    """Parameters that stay out of weight decay: vectors, biases of any shape, norms."""
+    return {
+        id(parameter)
+        for module in network.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.dim() < 2 or name.startswith(("bias", "beta")) or _is_norm(module)
+    }
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
 
 
 def _options(

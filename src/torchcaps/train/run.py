@@ -133,6 +133,8 @@ class Run:
             on=tensorboard and self.process.leads,
             step=self.progress.step,
         )
+        if tensorboard and self.process.leads and self.board.writer is None:
+            self.reporter.say("tensorboard is not installed: no events are written")
         self.save_every = save_every
         self.last_save = self.last_look = time.monotonic()
         self.started = time.monotonic() - self.progress.seconds

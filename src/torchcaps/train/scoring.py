@@ -127,8 +127,8 @@ def evaluate_files(
         recipe: whose data and transforms to use; None for the run's own.
         data_dir: the data folder.
         own_data: a folder with one folder of images per class, instead; None for the run's own.
-            They are normalised as the network's training images were, and all of them count if the
-            folder has no test part and the network was not trained on it.
+            They are resized and normalised as the network's training images were, and all of them
+            count if the folder has no test part and the network was not trained on it.
         split: "test" or "validation".
         device: "auto", "cpu", "cuda" or "cuda:N".
         progress: told a network's name, how many images it shall see, and how many more it has.
@@ -154,16 +154,25 @@ def evaluate_files(
         names = " and ".join(map(str, paths))
         raise UseError(f"{names} were trained on different images: score them one by one")
     sources = load_sources(
-        chosen, root=data_dir, own=own_data, device=process.device, trained_on=known.pop()
+        chosen,
+        root=data_dir,
+        own=own_data,
+        device=process.device,
+        trained_on=known.pop(),
+        image_shape=networks[0].image_shape,
     )
     source = sources.test if split == "test" else sources.validation
     if source is None:
-        raise UseError(f"there are no {split} images: {own_data or chosen.name} has none")
+        other = "validation" if split == "test" else "test"
+        there = sources.validation if split == "test" else sources.test
+        hint = "" if there is None else f"; it has {other} images: --split {other}"
+        raise UseError(f"there are no {split} images: {own_data or chosen.name} has none{hint}")
+    remedy = "name another --recipe" if own_data is None else "give a folder that has them"
     for path, network in zip(paths, networks, strict=True):
         if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
             raise UseError(
                 f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "
-                f"data have {sources.image_shape} of {sources.n_classes}: name another --recipe"
+                f"data have {sources.image_shape} of {sources.n_classes}: {remedy}"
             )
     contestants: dict[str, torch.nn.Module] = dict(zip(map(str, paths), networks, strict=True))
     if len(networks) > 1:

@@ -1,7 +1,8 @@
 """The images a recipe trains on, chooses by and is scored on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -11,12 +12,14 @@ from torch import Tensor
 from torchcaps.data import (
     Batch,
     Batches,
+    CentreCrop,
     Channels,
     Draws,
     ImageSet,
     Normalise,
     Source,
     Transform,
+    find,
     load,
     load_folder,
 )
@@ -84,6 +87,7 @@ def load_sources(
     own: Path | None,
     device: torch.device,
     trained_on: TrainedOn = "own",
+    image_shape: ImageShape | None = None,
 ) -> Sources:
     """Load what a recipe names, or a folder of the user's own.
 
@@ -95,11 +99,17 @@ def load_sources(
         trained_on: whose mean and deviation the network knows, where it is shown ``own``: of these
             images, of the recipe's, or of another folder. A folder without a test part that it was
             not trained on is all test images.
+        image_shape: what the network takes; images of ``own`` are resized and coloured to suit.
+            None leaves them as they are.
     """
     train_transforms, test_transforms = recipe.train_transforms, recipe.test_transforms
     sets: _Sets
     if own is not None:
-        mine = _own(recipe, own, unseen=trained_on != "own")
+        read: Callable[..., ImageSet] = load_folder
+        if image_shape is not None:
+            size, colour = _suiting(recipe, image_shape, trained_on)
+            read = partial(load_folder, size=size, colour=colour)
+        mine = _own(recipe, own, unseen=trained_on != "own", read=read)
         known = _known(recipe, mine[0], trained_on)
         train_transforms = _fitted(train_transforms, mine[0], known)
         test_transforms = _fitted(test_transforms, mine[0], known)
@@ -138,8 +148,26 @@ def _named(recipe: Recipe, name: str, split: str, root: Path | None) -> ImageSet
     return found
 
 
+def _suiting(
+    recipe: Recipe, image_shape: ImageShape, trained_on: TrainedOn
+) -> tuple[tuple[int, int] | None, bool | None]:
+    """Size and colour of files that become what a network takes; None where they must be so."""
+    channels, height, width = image_shape
+    size: tuple[int, int] | None = (height, width)
+    if any(isinstance(transform, CentreCrop) for transform in recipe.test_transforms):
+        shape = find(recipe.dataset).shape
+        size = None
+        if trained_on == "recipe":
+            size = (recipe.resize, recipe.resize) if recipe.resize else (shape[1], shape[2])
+    return size, {1: False, 3: True}.get(channels)
+
+
 def _own(
-    recipe: Recipe, folder: Path, *, unseen: bool = False
+    recipe: Recipe,
+    folder: Path,
+    *,
+    unseen: bool = False,
+    read: Callable[..., ImageSet] = load_folder,
 ) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
     """Training, validation and test images of a user's folder; all are test if it is unseen.
 
@@ -159,19 +187,21 @@ def _own(
     hold_out = (recipe.hold_out or unscored) and not (unseen and "validation" not in parts)
     try:
         apart = not hold_out or "validation" in parts
-        train = load_folder(folder, "train" if apart else "fit")
-        test = load_folder(folder, "test") if "test" in parts else None
+        train = read(folder, "train" if apart else "fit")
+        test = read(folder, "test") if "test" in parts else None
     except FileNotFoundError as error:
         raise ValueError(f"{error}. {_layout(folder)}") from None
+    if len(train.classes) < 2:
+        raise ValueError(f"{folder} has one class, {train.classes[0]!r}: give it two or more")
     if unseen and not (folder / "train").is_dir():
         test = train
     validation = None
     if hold_out:
         try:
-            validation = _mixed(load_folder(folder, "validation"))
+            validation = _mixed(read(folder, "validation"))
         except FileNotFoundError as error:
             if not recipe.hold_out:
-                return _mixed(load_folder(folder)), None, None
+                return _mixed(read(folder)), None, None
             raise ValueError(
                 f"{error}: every tenth image of a class is held out; give 10 images or more of a "
                 "class, or hold none out with --set hold_out=false"
