@@ -56,6 +56,14 @@ def test_the_list_names_every_network_and_every_recipe() -> None:
     assert "sabour2017/mnist " in listed.stdout
 
 
+def test_a_folder_without_a_record_is_said_to_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = CliRunner().invoke(app, ["list"])
+    assert listed.stderr == "ours: no row in results/accuracy.csv of this folder\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["demo", "--steps", "0"], ["dmeo"], ["demo", "--seed", "x"], ["demo", "dynamite"]],

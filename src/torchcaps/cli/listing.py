@@ -45,6 +45,8 @@ def list_recipes(
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
         typer.echo("  ".join(cells).rstrip())
+    if not networks and all(row["ours"] is None for row in rows):
+        typer.echo("ours: no row in results/accuracy.csv of this folder", err=True)
 
 
 def _networks() -> list[dict[str, Any]]:
