@@ -118,7 +118,12 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     assert resumed["weights_sha256"] == whole["weights_sha256"]
 
 
-def test_a_finished_run_is_not_trained_again_and_a_fresh_one_sets_it_aside(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_trained_again_and_a_fresh_one_sets_it_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # rows of the same bits in the same second are one row, and these runs are that short
+    dates = iter(f"2026-11-16T05:02:{second}Z" for second in range(10, 60))
+    monkeypatch.setattr("torchcaps.train.facts.date", lambda: next(dates))
     out, record = tmp_path / "run", tmp_path / "accuracy.csv"
     first = quick(small(), out=out, record=record)
     heard = Listener()
