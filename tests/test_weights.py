@@ -200,10 +200,8 @@ def test_what_cannot_be_shipped_gets_one_sentence(
 ) -> None:
     run = trained / "run" / "seed0"
     assert refused("ship", "nowhere") == "there is no folder nowhere, and no recipe of that name"
-    Path("empty").mkdir()
-    assert "empty holds no finished run" in refused("ship", "empty")
-    where = Path("runs", "demo", "strokes-dynamic")
-    assert f"{where} holds no finished run" in refused("ship", "demo/strokes-dynamic")
+    name = "demo/strokes-dynamic"
+    assert f"{Path('runs', name)} holds no finished run" in refused("ship", name)
     assert "stored as int8 or float16, not 'int4'" in refused("ship", run, "--store", "int4")
     with monkeypatch.context() as patch:
         patch.setattr(recording, "MOST_BYTES", 1000)
@@ -211,6 +209,7 @@ def test_what_cannot_be_shipped_gets_one_sentence(
     result = json.loads((run / "result.json").read_text())
     changed = Path("changed")
     changed.mkdir()
+    assert "changed holds no finished run" in refused("ship", "changed")
     for name in ("run.json", "weights.safetensors"):
         (changed / name).write_bytes((run / name).read_bytes())
     for change, sentence in (
