@@ -144,3 +144,32 @@ def test_dense_votes_are_cast_before_they_are_routed() -> None:
             module.register_forward_pre_hook(lambda _, given: seen.append(type(given[0])))
     net(torch.rand(1, 3, 32, 32))
     assert seen == [torch.Tensor]
+
+
+def test_rows_are_kept_one_by_one_and_only_in_a_file_of_speeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    good = Setting("sabour2017/svhn", "torch", 1, "inference")
+    monkeypatch.setitem(PLANS, "small", (good, replace(good, batch=2)))
+    kept = tmp_path / "speed.csv"
+    kept.touch()  # as a full disk leaves it
+    command = ["bench", "--repeats", "1", "--keep", str(kept)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert [row["batch"] for row in read(kept)] == ["1", "2"]
+
+    def stopped(setting: Setting, **settings: object) -> Measured:
+        if setting.batch == 2:
+            raise KeyboardInterrupt
+        return Measured(setting, (1.0,), 1.0, 1.0)
+
+    monkeypatch.setattr("torchcaps.bench.measure", stopped)
+    assert CliRunner().invoke(app, command).exit_code != 0
+    assert [row["batch"] for row in read(kept)] == ["1", "2", "1"]
+    other = tmp_path / "notes.csv"
+    for text in ("recipe,seed\nx,1\n", "one line that does not end"):
+        other.write_text(text)
+        refused = CliRunner().invoke(app, ["bench", "--keep", str(other)])
+        assert refused.exit_code == 1
+        assert f"{other} is no file of speeds" in refused.output
+        assert other.read_text() == text

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 import torchcaps as tc
 from test_models import example
@@ -216,3 +217,15 @@ def test_hugging_face_conventions(tmp_path: Path) -> None:
         tc.CapsNet.from_pretrained(tmp_path / "folder")
     with pytest.raises(ValueError, match="does not know nonsense"):
         tc.Network.from_pretrained(tmp_path / "folder", nonsense=3)
+
+
+def test_a_compiled_or_distributed_network_is_saved_as_the_network_inside(tmp_path: Path) -> None:
+    net = tc.build("demo/strokes-dynamic")
+    path = tmp_path / "net.safetensors"
+    compiled = cast(nn.Module, torch.compile(net, backend="eager"))
+    for wrapped in (compiled, nn.DataParallel(net), nn.DataParallel(compiled)):
+        tc.save(wrapped, path)
+        for name, tensor in tc.load(path).state_dict().items():
+            assert torch.equal(tensor, net.state_dict()[name]), name
+    with pytest.raises(ValueError, match="this Linear was built by hand"):
+        tc.save(nn.DataParallel(nn.Linear(2, 2)), path)

@@ -135,3 +135,31 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 4
+
+
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_a_head_is_exported_for_any_batch(name: str) -> None:
+    torch.manual_seed(0)
+    head = tc.CapsuleHead(16, num_classes=5, routing=ROUTINGS[name]).eval()
+    batch = torch.export.Dim("batch")
+    whole = torch.export.export(head, (torch.rand(3, 16, 6, 6),), dynamic_shapes=({0: batch},))
+    for size in (2, 200):
+        features = torch.rand(size, 16, 6, 6)
+        torch.testing.assert_close(whole.module()(features).scores, head(features).scores)
+
+
+def test_per_sample_gradients_by_vmap() -> None:
+    torch.manual_seed(0)
+    head = tc.CapsuleHead(4, num_classes=3, n_types=2, d=4)
+    features, classes = torch.rand(3, 4, 2, 2), torch.tensor([0, 2, 1])
+    weights = dict(head.named_parameters())
+
+    def loss(weights: Any, one: torch.Tensor, target: torch.Tensor) -> Any:
+        scores = torch.func.functional_call(head, weights, (one[None],)).scores
+        return tc.cross_entropy_loss(scores, target[None])
+
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weights, features, classes)
+    for index in range(3):
+        alone = torch.func.grad(loss)(weights, features[index], classes[index])
+        for name, gradient in alone.items():
+            torch.testing.assert_close(found[name][index], gradient, msg=name)

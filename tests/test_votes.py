@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import torchcaps as tc
+from torchcaps.capsules import Window
 
 sizes = st.integers(1, 4)
 
@@ -120,3 +121,47 @@ def test_a_single_vote_is_normalised_by_the_running_statistics() -> None:
     torch.testing.assert_close(dense, votes.dense() / (1 + 1e-3) ** 0.5)
     assert (norm.running_mean == 0).all()
     assert (norm.running_var == 1).all()
+
+
+@pytest.mark.parametrize("shared", [18, 9, 2])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_weighed_votes_are_the_cast_ones_times_their_coefficients(
+    shared: int, scaled: bool, biased: bool
+) -> None:
+    torch.manual_seed(0)
+    window = Window((3, 3), (2, 2)) if shared > 2 else None
+    poses = torch.randn(2, 5, 5, 2, 4) if window else torch.randn(2, 18, 4)
+    scale = torch.rand(8) if scaled else None
+    bias = torch.randn(18, 3, 8) if biased else None
+    votes = tc.Votes(poses, torch.randn(shared, 3, 2, 4), scale, bias, window=window)
+    coefficients = torch.randn(18, 3)
+    expected = votes.dense() * coefficients[..., None]
+    weighed = votes.weighed(coefficients)
+    torch.testing.assert_close(weighed.dense(), expected)
+    torch.testing.assert_close(weighed.total(), expected.sum(dim=1))
+    with pytest.raises(ValueError, match=r"coefficients \[3, 18\] must be \[18, 3\]"):
+        votes.weighed(coefficients.T)
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+def test_discriminative_routing_casts_no_vote(
+    penalty: Literal["l1", "l2"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    routing = tc.DiscriminativeRouting(18, 3, 8, penalty=penalty)
+    with torch.no_grad():
+        routing.coefficients.add_(torch.randn(18, 3))
+    votes = tc.Votes(torch.randn(4, 18, 4), torch.randn(18, 3, 4, 8, requires_grad=True))
+    targets = torch.tensor([0, 2, 1, 1])
+    expected, dense = routing(votes.dense()), routing.objective(votes.dense(), targets)
+    (climb,) = torch.autograd.grad(dense, routing.coefficients)
+    monkeypatch.setattr(tc.Votes, "dense", None)
+    got, objective = routing(votes), routing.objective(votes, targets)
+    (gradient,) = torch.autograd.grad(objective, routing.coefficients)
+    for one, other in zip((*got, objective, gradient), (*expected, dense, climb), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = routing(tc.Votes(votes.poses.bfloat16(), votes.weight))
+    assert low.activations.dtype == torch.float32
+    torch.testing.assert_close(low.activations, expected.activations, atol=0.01, rtol=0.01)

@@ -4,7 +4,7 @@ Axes: b batch (and folded positions), i child, j parent, d child pose, e parent 
 p q rows and columns of a matrix pose.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -181,6 +181,29 @@ class Votes:
         if self.bias is not None:
             total = total + self.bias.expand(i, j, e).sum(dim=0).to(total.dtype)
         return total
+
+    def weighed(self, coefficients: Tensor) -> "Votes":
+        """The votes times coefficients ``[i j]``, still not cast: weights and bias carry them."""
+        _, i, j, e = self.shape
+        if coefficients.shape != (i, j):
+            raise ValueError(
+                f"coefficients {list(coefficients.shape)} must be {[i, j]} for votes "
+                f"{list(self.shape)}"
+            )
+        weight = self.weight.repeat(i // self.weight.shape[0], 1, 1, 1)
+        weight = weight * coefficients[..., None, None]
+        bias = self.bias
+        if bias is not None:
+            bias = bias.expand(i, j, e) * coefficients[..., None]
+        return replace(self, poses=self.poses.to(weight.dtype), weight=weight, bias=bias)
+
+    def detach(self) -> "Votes":
+        """The same votes, from which no gradient goes back."""
+        tensors = (self.poses, self.weight, self.scale, self.bias)
+        poses, weight, scale, bias = (None if t is None else t.detach() for t in tensors)
+        assert poses is not None
+        assert weight is not None
+        return replace(self, poses=poses, weight=weight, scale=scale, bias=bias)
 
     def _convolved(self) -> Tensor:
         """The sum as a convolution: rows of poses join the batch, columns the channels."""

@@ -3,6 +3,7 @@
 import csv
 import datetime
 import importlib.util
+import io
 import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
@@ -12,6 +13,7 @@ import torch
 
 from torchcaps.bench.measure import network
 from torchcaps.bench.setting import WAYS, Measured
+from torchcaps.storage import append_line, read_lines
 
 __all__ = ["COLUMNS", "append", "headline", "read", "rows_of", "table"]
 
@@ -100,12 +102,16 @@ def _processor() -> str:
 
 def append(path: Path, rows: Iterable[Row]) -> None:
     """Add rows to a CSV file, which is begun if there is none; without rows, only that."""
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
+    head = ",".join(COLUMNS)
+    lines = read_lines(path) if path.is_file() else []
+    if (lines and lines[0] != head) or (not lines and path.is_file() and path.stat().st_size):
+        raise ValueError(f"{path} is no file of speeds, which begins with {head[:40]}...")
+    if not lines:
+        append_line(path, head)
+    for row in rows:
+        line = io.StringIO()
+        csv.DictWriter(line, COLUMNS, lineterminator="").writerow(row)
+        append_line(path, line.getvalue())
 
 
 def read(path: Path) -> list[Row]:

@@ -30,16 +30,17 @@ def bench(
         if keep is not None:
             make_folder(keep.parent, "--keep")
             append(keep, [])
-    measured = []
+    measured, rows = [], []
     for setting in settings:
         try:
             measured.append(measure(setting, device=device, repeats=repeats))
         except ValueError as error:
             typer.echo(str(error), err=True)
-    if not measured:
+            continue
+        rows = rows_of(measured, device=device, revision=revision())
+        with one_sentence():
+            if keep is not None:
+                append(keep, rows[-1:])
+    if not rows:
         raise typer.Exit(1)
-    rows = rows_of(measured, device=device, revision=revision())
-    with one_sentence():
-        if keep is not None:
-            append(keep, rows)
     typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))

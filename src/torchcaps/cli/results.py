@@ -66,9 +66,12 @@ def ship(
     as_json: Json = False,
 ) -> None:
     """Keep finished runs: rows, curves, and the best weights of each recipe in a small file."""
+    from torchcaps.models.packed import check_store
     from torchcaps.train.recording import finished_runs, keep
     from torchcaps.train.recording import ship as ship_runs
 
+    with one_sentence(wrong_use=True):
+        check_store(store)
     with one_sentence():
         found = [run for path in runs for run in finished_runs(path)]
         for run in found:

@@ -27,6 +27,8 @@ def worth_chunking(votes: Votes | Tensor) -> bool:
     """Whether votes are so many that casting all at once costs more than casting them twice."""
     if isinstance(votes, Tensor) or votes.scale is not None or votes.child is not None:
         return False
+    if torch.compiler.is_exporting():  # the batch is any size then
+        return False
     if votes.bias is not None and (votes.bias.requires_grad or votes.bias.dim() != 3):
         return False
     b, i, j, e = votes.shape

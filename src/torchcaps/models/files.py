@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcaps.models.network import Network
 from torchcaps.models.packed import Tensors, fold, pack, unpack
@@ -23,13 +23,16 @@ LIMITS = {"n_classes": 100_000, "iterations": 100}
 MAX_SIDE = 4096
 
 
-def save(network: Network, path: str | Path) -> None:
+def save(network: nn.Module, path: str | Path) -> None:
     """Write the weights, and the name and overrides :func:`build` made the network from.
+
+    Of a compiled or distributed network it is the network inside that is written.
 
     The file appears whole or not at all: it is written beside its place, flushed and renamed.
     """
-    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    _write(Path(path), tensors, architecture(network))
+    bare = _bare(network)
+    tensors = {name: tensor.contiguous() for name, tensor in bare.state_dict().items()}
+    _write(Path(path), tensors, architecture(bare))
 
 
 def save_packed(
@@ -45,6 +48,16 @@ def save_packed(
     """
     described = {**architecture(network), "trained": {**trained, "store": store}}
     _write(Path(path), pack(network, store), described)
+
+
+def _bare(network: nn.Module) -> Any:
+    """The network inside what torch.compile or DistributedDataParallel made of it."""
+    while not isinstance(network, Network):
+        inner = getattr(network, "_orig_mod", None) or getattr(network, "module", None)
+        if not isinstance(inner, nn.Module):
+            break
+        network = inner
+    return network
 
 
 def _write(path: Path, tensors: dict[str, Tensor], described: dict[str, Any]) -> None:

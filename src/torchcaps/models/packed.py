@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-__all__ = ["STORES", "Tensors", "fold", "pack", "unpack"]
+__all__ = ["STORES", "Tensors", "check_store", "fold", "pack", "unpack"]
 
 STORES = ("int8", "float16")
 SCALE = ".int8_scale"
@@ -18,6 +18,12 @@ Tensors = dict[str, tuple[tuple[int, ...], str]]
 """Name -> shape and type of a stored tensor."""
 
 
+def check_store(store: str) -> None:
+    """Refuse a store that does not exist."""
+    if store not in STORES:
+        raise ValueError(f"weights are stored as {' or '.join(STORES)}, not {store!r}")
+
+
 def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
     """The state of a module in fewer bytes; buffers, such as BatchNorm's statistics, stay exact.
 
@@ -25,8 +31,7 @@ def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
         module: what to store.
         store: "int8" stores large weights as int8 and the others as float16, "float16" all alike.
     """
-    if store not in STORES:
-        raise ValueError(f"weights are stored as {' or '.join(STORES)}, not {store!r}")
+    check_store(store)
     learned = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     packed = {}
     for name, value in module.state_dict().items():

@@ -23,20 +23,23 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import lengths, multi_hot, parent_major, squash
+from torchcaps.functional import full_precision, lengths, multi_hot, parent_major, squash
 from torchcaps.routing.base import Implementation, Routing
 
 __all__ = ["DiscriminativeRouting", "discriminative_objective", "discriminative_routing"]
 
 
-def discriminative_routing(votes: Tensor, coefficients: Tensor) -> Routed:
+def discriminative_routing(votes: Votes | Tensor, coefficients: Tensor) -> Routed:
     """Sum votes ``[b i j e]`` with coefficients ``[i j]`` and squash (Eq. 6).
+
+    Votes that have not been cast never are: coefficients that are the same for every image can
+    multiply the weights, and the sum is one matrix product, of the weights' precision.
 
     Returns:
         poses ``[b j e]``, activations ``[b j]`` (their lengths) and couplings ``[b i j]``: the
         coefficients, the same for every image, competing over nothing.
 
-    Cost: O(b i j e) time, no memory beside the votes.
+    Cost: O(b i j e) time on dense votes, no memory beside them.
     """
     inputs, couplings = _weighted_sum(votes, coefficients)
     poses = squash(inputs)
@@ -44,7 +47,7 @@ def discriminative_routing(votes: Tensor, coefficients: Tensor) -> Routed:
 
 
 def discriminative_objective(
-    votes: Tensor,
+    votes: Votes | Tensor,
     coefficients: Tensor,
     targets: Tensor,
     *,
@@ -54,7 +57,7 @@ def discriminative_objective(
     """What the coefficients are to maximise: Eq. 10 or 14, summed over parents.
 
     Args:
-        votes: ``[b i j e]``.
+        votes: ``[b i j e]``, cast or not.
         coefficients: b, ``[i j]``.
         targets: class numbers ``[b]``, or zeros and ones ``[b j]`` for several classes at once.
         penalty: "l2" is Eq. 10, "l1" Eq. 14.
@@ -70,7 +73,11 @@ def discriminative_objective(
     raise ValueError(f'penalty must be "l1" or "l2", not {penalty!r}')
 
 
-def _weighted_sum(votes: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+def _weighted_sum(votes: Votes | Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+    if isinstance(votes, Votes):
+        with full_precision(coefficients.device):
+            total = votes.weighed(coefficients).total()  # (6)
+        return total, coefficients.expand(votes.shape[0], -1, -1)
     votes = parent_major(votes)
     if coefficients.shape != votes.shape[1:3]:
         raise ValueError(
@@ -129,12 +136,15 @@ class DiscriminativeRouting(Routing):
     ) -> Routed:
         """Sum the votes by the coefficients."""
         self.refuse(parents)
-        return discriminative_routing(self.cast(votes), self.coefficients)
+        if isinstance(votes, Tensor):
+            votes = self.cast(votes)
+        self.check(votes)
+        return discriminative_routing(votes, self.coefficients)
 
     def objective(self, votes: Votes | Tensor, targets: Tensor) -> Tensor:
         """What the coefficients are to maximise; the votes get no gradient from it."""
         return discriminative_objective(
-            self.cast(votes).detach(),
+            votes.detach(),
             self.coefficients,
             targets,
             penalty=self.penalty,

@@ -151,10 +151,9 @@ class Step:
         for name, module in self.network.named_modules():
             if not isinstance(module, DiscriminativeRouting):
                 continue
-            votes = self.votes.pop(name)
-            dense = votes if isinstance(votes, Tensor) else votes.dense()
+            votes = self.votes.pop(name).detach()
             objective = discriminative_objective(
-                dense.detach().float(),
+                votes.float() if isinstance(votes, Tensor) else votes,
                 module.coefficients,
                 truth(batch, self.network.n_classes),
                 penalty=module.penalty,
