@@ -6,12 +6,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from torchcaps.layers import VoteNorm
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe
 from torchcaps.train.process import Process, UseError
 from torchcaps.train.sources import Sources
 
-__all__ = ["check_recipe", "make_network", "spread"]
+__all__ = ["check_recipe", "hasten_statistics", "make_network", "spread"]
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -42,6 +43,17 @@ def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.devi
                 weight = module.weight
                 weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     return network
+
+
+def hasten_statistics(network: Network, steps: int) -> None:
+    """Let running statistics forget where they began, which takes 5 / momentum steps.
+
+    Keras' momentum of 0.01 is for long runs: after 163 steps, one an epoch of a small folder, a
+    fifth of the mean and variance would still be the 0 and 1 they start from.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d | VoteNorm) and module.momentum is not None:
+            module.momentum = max(module.momentum, min(0.1, 5 / max(1, steps)))
 
 
 def spread(

@@ -16,7 +16,7 @@ from torchcaps.models import Network, save
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
 from torchcaps.train.board import Board
-from torchcaps.train.building import make_network, spread
+from torchcaps.train.building import hasten_statistics, make_network, spread
 from torchcaps.train.checkpoint import (
     CheckpointError,
     checkpoints,
@@ -91,6 +91,7 @@ class Run:
         """The network, its optimisers and the step that trains it."""
         recipe, device = self.recipe, self.process.device
         network = make_network(recipe, self.seed, self.sources, device)
+        hasten_statistics(network, self.steps)
         self.network = network
         forward: Callable[..., Any] = network
         if self.process.world > 1:

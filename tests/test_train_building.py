@@ -1,0 +1,28 @@
+"""What a run makes of a network before it trains it."""
+
+import pytest
+from torch import nn
+
+import torchcaps as tc
+from torchcaps.train.building import hasten_statistics
+
+
+@pytest.mark.parametrize(("steps", "left"), [(163, 0.007), (30, 0.05), (100_000, 0.0)])
+def test_running_statistics_forget_their_start_within_the_run(steps: int, left: float) -> None:
+    net = tc.build("zhao2020/cifar10")
+    hasten_statistics(net, steps)
+    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d | tc.VoteNorm)]
+    assert any(isinstance(norm, tc.VoteNorm) for norm in norms)
+    for norm in norms:
+        assert norm.momentum is not None
+        assert (1 - norm.momentum) ** steps <= left
+        assert 0.01 <= norm.momentum <= 0.1
+        assert steps < 500 or norm.momentum == 0.01, "long runs are the papers'"
+
+
+def test_other_momenta_stay() -> None:
+    net = tc.build("tsai2020/cifar10-resnet")
+    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    norms[0].momentum = None
+    hasten_statistics(net, 1)
+    assert [norm.momentum for norm in norms] == [None] + [0.1] * (len(norms) - 1)
