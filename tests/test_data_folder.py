@@ -30,7 +30,7 @@ def test_a_folder_per_class_becomes_a_data_set(tmp_path: Path) -> None:
         picture(tmp_path / "rose" / f"{number}.png", 20, 30, 3, value=number)
         picture(tmp_path / "aster" / f"{number}.bmp", 20, 30, 3, value=100 + number)
     (tmp_path / "rose" / "notes.txt").write_text("not an image")
-    (tmp_path / "empty").mkdir()
+    (tmp_path / ".hidden").mkdir()
     loaded = load(str(tmp_path))
     assert loaded.classes == ("aster", "rose")
     assert loaded.images.shape == (6, 3, 20, 30)

@@ -78,6 +78,10 @@ HOSTILE: list[Any] = [
             ("image_shape", [1, 28]), ("__class__", 1),
         )
     ),
+    *(
+        {"network": "sabour2017/mnist", "overrides": {}, "classes": classes}
+        for classes in ("abc", [1], {"a": 0}, None)
+    ),
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
@@ -73,11 +73,12 @@ class Subject:
     Attributes:
         name: what figures call it.
         network: takes images in 0..1 as ``source`` has them.
-        source: test images.
+        source: test images, or held-out ones where there are no others.
         dataset: the source's name.
         measure: when an image counts as right; None goes by the labels.
         run: the folder it was trained in, if there is one.
         result: what that folder's ``result.json`` says, if there is one.
+        split: what the images are; held-out ones may have chosen the epoch.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Subject:
     measure: Measure | None = None
     run: Path | None = None
     result: dict[str, Any] = field(default_factory=dict)
+    split: Literal["test", "held-out"] = "test"
 
     def batch(self, count: int) -> Batch:
         """The first ``count`` test images of an order that is the same for every network."""
@@ -116,7 +118,8 @@ def open_subject(
     chosen = get(recipe) if recipe is not None else find_recipe(folder, network)
     described = (RunFolder(folder).description() if is_run else None) or {}
     own = None if recipe is not None else described.get("data")
-    source, transforms = _images(chosen, own, data_dir, torch.device(device))
+    classes = described.get("classes") or ()
+    source, transforms, split = _images(chosen, own, classes, data_dir, torch.device(device))
     first = torch.zeros(1, dtype=torch.long, device=device)
     channels, height, width = Batches(source, 1).batch(first).images.shape[1:]
     seen = Batches(source, 1, transforms=transforms).batch(first).images.shape[1:]
@@ -134,20 +137,25 @@ def open_subject(
         measure=chosen.measure,
         run=folder if is_run else None,
         result=(RunFolder(folder).result() if is_run else None) or {},
+        split=split,
     )
 
 
 def _images(
-    recipe: Recipe, own: str | None, data_dir: str | Path | None, device: torch.device
-) -> tuple[ImageSet | Generated, tuple[Transform, ...]]:
+    recipe: Recipe,
+    own: str | None,
+    classes: Sequence[str],
+    data_dir: str | Path | None,
+    device: torch.device,
+) -> tuple[ImageSet | Generated, tuple[Transform, ...], Literal["test", "held-out"]]:
     """Test images of a recipe, or of the user's folder a run was trained on."""
     if own is not None:
-        sources = load_sources(recipe, root=None, own=Path(own), device=device)
+        sources = load_sources(recipe, root=None, own=Path(own), device=device, classes=classes)
         found = sources.validation if sources.test is None else sources.test
         if not isinstance(found, ImageSet | Generated):
             raise ValueError(f"{own} has neither test nor validation images to look at")
-        return found, sources.test_transforms
+        return found, sources.test_transforms, "held-out" if sources.test is None else "test"
     source = load(recipe.test_dataset or recipe.dataset, "test", root=data_dir)
     if recipe.resize and isinstance(source, ImageSet):
         source = source.resize(recipe.resize, recipe.resize)
-    return source.to(device), recipe.test_transforms
+    return source.to(device), recipe.test_transforms, "test"

@@ -29,7 +29,7 @@ from torchcaps.data.canonical import data_folder
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.distort import Elastic, Sometimes
 from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
-from torchcaps.data.folder import load_folder
+from torchcaps.data.folder import describe_folder, folder_parts, load_folder
 from torchcaps.data.generated import Generated
 from torchcaps.data.load import CATALOGUE, Entry, find, load, missing_files
 from torchcaps.data.multimnist import DiverseMultiMNIST, MultiMNIST
@@ -74,8 +74,10 @@ __all__ = [
     "Transform",
     "contact_sheet",
     "data_folder",
+    "describe_folder",
     "find",
     "first_samples",
+    "folder_parts",
     "load",
     "load_folder",
     "missing_files",

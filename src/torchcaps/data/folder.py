@@ -1,12 +1,14 @@
 """The user's own images: one folder per class."""
 
+import hashlib
+import os
 import stat
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,7 +40,8 @@ def load_folder(
 ) -> ImageSet:
     """Read a folder that has one subfolder of images per class.
 
-    The class names are the subfolders' names in sorted order. If the folder holds ``train`` and
+    The class names are the subfolders' names in sorted order; one without images is refused, and
+    one whose name begins with a dot is passed over. If the folder holds ``train`` and
     ``test`` (and perhaps ``validation``) with the classes inside them, these are the splits.
     Otherwise ``"train"`` is everything, ``"validation"`` every tenth image of each class in sorted
     order and ``"fit"`` the others. Classes, size and colour are those of ``train`` in every split.
@@ -83,6 +86,27 @@ def load_folder(
         name=str(path),
         split=split,
     )
+
+
+def folder_parts(path: Path) -> list[str]:
+    """The splits a folder holds as folders, train first; none if its folders are classes."""
+    inside = [name for name in SPLITS if (path / name).is_dir()]
+    parts = "train" in inside and len(inside) > 1 and not any(map(_is_image, path.iterdir()))
+    return inside if parts else []
+
+
+def describe_folder(path: Path) -> dict[str, Any]:
+    """Class names, number of images, and a hash of their names and sizes; empty without images.
+
+    No image is opened.
+    """
+    bases = [path / part for part in folder_parts(path)] or [path]
+    classes = _classes(bases[0])
+    files = [file for base in bases for file, _ in _images(base, classes, _everything)]
+    listed = "".join(f"{f.relative_to(path).as_posix()}\0{f.stat().st_size}\0" for f in files)
+    digest = hashlib.sha256(os.fsencode(listed)).hexdigest()
+    found = {"classes": list(classes), "images": len(files), "files_sha256": digest}
+    return found if files else {}
 
 
 def decode_image(file: IO[bytes]) -> NDArray[np.uint8]:
@@ -167,7 +191,13 @@ def _check_size(size: object) -> None:
 
 
 def _classes(base: Path) -> tuple[str, ...]:
-    return tuple(sorted(entry.name for entry in base.iterdir() if _is_class(entry)))
+    """Names of the class folders; none if no folder has images, refused if only some have."""
+    folders = [f for f in sorted(base.iterdir()) if f.is_dir() and not f.name.startswith(".")]
+    empty = [folder for folder in folders if not any(map(_is_image, folder.iterdir()))]
+    if empty and len(empty) < len(folders):
+        kinds = ", ".join(sorted(SUFFIXES))
+        raise ValueError(f"{empty[0]} has no images ({kinds}); add some or take the folder away")
+    return () if empty else tuple(sorted(folder.name for folder in folders))
 
 
 def _images(base: Path, classes: Sequence[str], keep: "_Keep") -> list[tuple[Path, int]]:
@@ -189,8 +219,7 @@ def _survey(files: Sequence[Path]) -> tuple[tuple[int, int], bool]:
 
 def _choose(path: Path, split: str) -> "tuple[Path, Path, _Keep]":
     """The folder that decides classes, size and colour, the split's own, and which files."""
-    inside = [name for name in SPLITS if (path / name).is_dir()]
-    if "train" in inside and len(inside) > 1 and not any(map(_is_image, path.iterdir())):
+    if inside := folder_parts(path):
         if split in inside:
             return path / "train", path / split, _everything
         if "validation" in inside or split not in ("fit", "validation"):
@@ -224,10 +253,6 @@ _not_every_tenth = _Keep(frozenset(range(9)))
 
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
-
-
-def _is_class(path: Path) -> bool:
-    return path.is_dir() and not path.name.startswith(".") and any(map(_is_image, path.iterdir()))
 
 
 def _opened(path: Path, read: Callable[[IO[bytes]], T]) -> T:

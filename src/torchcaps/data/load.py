@@ -11,7 +11,7 @@ from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
 from torchcaps.data.folder import load_folder
 from torchcaps.data.generated import Generated
 from torchcaps.data.multimnist import DiverseMultiMNIST, MultiMNIST
-from torchcaps.data.sets import SPECS
+from torchcaps.data.sets import DIGITS, SPECS
 from torchcaps.data.strokes import Strokes
 
 
@@ -28,6 +28,7 @@ class Entry:
         mean: of each channel of the training images in 0..1; empty where it is not published.
         std: likewise.
         homepage: where the files come from.
+        classes: name of each label.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Entry:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     homepage: str = ""
+    classes: tuple[str, ...] = DIGITS
 
 
 _FROM_MNIST: dict[str, tuple[Callable[[ImageSet], Generated], Entry]] = {
@@ -78,7 +80,8 @@ def _canonical_entry(name: str) -> Entry:
     fit = train if "validation" in spec.counts else train - held_out
     counts = {"train": train, "fit": fit, "validation": held_out, **spec.counts}
     about = f"{spec.title}, {len(spec.classes)} classes"
-    return Entry(name, about, "files", counts, spec.shape, spec.mean, spec.std, spec.homepage)
+    facts = (spec.shape, spec.mean, spec.std, spec.homepage, spec.classes)
+    return Entry(name, about, "files", counts, *facts)
 
 
 CATALOGUE: dict[str, Entry] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from torchcaps.analysis import Subject
 from torchcaps.figures.report import Picture
 
-__all__ = ["Effort", "Maker", "NotDrawnError", "each"]
+__all__ = ["Effort", "Maker", "NotDrawnError", "each", "images_of"]
 
 
 class NotDrawnError(ValueError):
@@ -36,6 +36,13 @@ class Effort:
 
 
 Maker = Callable[[Sequence[Subject], Effort], Iterator[Picture]]
+
+
+def images_of(subjects: Sequence[Subject], count: int) -> str:
+    """What a measurement of so many images takes, such as "200 test images"."""
+    numbers = {min(count, len(subject.source)) for subject in subjects}
+    kinds = " or ".join(dict.fromkeys(subject.split for subject in subjects))
+    return f"{'up to ' * (len(numbers) > 1)}{max(numbers)} {kinds} images"
 
 
 def each(draw: Callable[[Subject, Effort], Picture]) -> Maker:

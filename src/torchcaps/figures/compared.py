@@ -6,7 +6,7 @@ from typing import TypeVar
 from torchcaps import analysis
 from torchcaps.analysis import CORRUPTIONS, AccuracyCurve, Subject
 from torchcaps.figures import curves
-from torchcaps.figures.base import Effort, Maker, NotDrawnError
+from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
 from torchcaps.figures.report import Picture
 
 __all__ = ["COMPARED"]
@@ -106,8 +106,9 @@ def _robustness(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture
         "robustness",
         "Robustness",
         "Accuracy against what happens to the image",
-        f"Accuracy on {effort.samples} test images, turned, moved, scaled, leant, covered by a "
-        "black square, overlaid by another image and made noisy; the band is one standard error.",
+        f"Accuracy on {images_of(subjects, effort.samples)}, turned, moved, scaled, leant, covered "
+        "by a black square, overlaid by another image and made noisy; the band is one standard "
+        "error.",
         curves.draw_robustness(found),
         found,
     )
@@ -125,9 +126,10 @@ def _adversarial(subjects: Sequence[Subject], effort: Effort) -> Iterator[Pictur
         "adversarial",
         "Robustness",
         "Accuracy under attack",
-        f"Accuracy on {effort.attacked} test images after one step (FGSM) and ten (PGD) along the "
-        "sign of the gradient of the margin between scores. Images whose gradient is exactly zero "
-        "cannot be attacked this way, which is no robustness; their share is in the legend.",
+        f"Accuracy on {images_of(subjects, effort.attacked)} after one step (FGSM) and ten (PGD) "
+        "along the sign of the gradient of the margin between scores. Images whose gradient is "
+        "exactly zero cannot be attacked this way, which is no robustness; their share is in the "
+        "legend.",
         curves.draw_adversarial(found),
         found,
     )

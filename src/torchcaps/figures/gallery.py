@@ -10,7 +10,7 @@ from torchcaps import analysis
 from torchcaps.analysis import Subject
 from torchcaps.analysis.outputs import in_parts
 from torchcaps.data import Strokes
-from torchcaps.figures.base import Effort, Maker, NotDrawnError
+from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
 from torchcaps.figures.compared import COMPARED
 from torchcaps.figures.report import Picture, write_picture, write_report
 from torchcaps.figures.single import SINGLE
@@ -134,7 +134,7 @@ def _row(subject: Subject, effort: Effort) -> dict[str, str]:
     """What the table at the top of the page says of a network."""
     batch = subject.batch(effort.samples)
     scores = in_parts(subject.network, batch.images).scores
-    right = float(analysis.correct(scores, batch.labels, measure=subject.measure).float().mean())
+    share = float(analysis.correct(scores, batch.labels, measure=subject.measure).float().mean())
     test = subject.result.get("test")
     return {
         "run": subject.name,
@@ -142,7 +142,7 @@ def _row(subject: Subject, effort: Effort) -> dict[str, str]:
         "parameters": f"{subject.network.n_parameters:,}",
         "images": subject.dataset,
         "test, as recorded": f"{test:.2f} %" if isinstance(test, float) else "-",
-        f"accuracy on {len(batch.images)} test images": f"{right:.1%}",
+        "accuracy": f"{share:.1%} of {images_of([subject], effort.samples)}",
     }
 
 

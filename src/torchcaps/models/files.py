@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,22 @@ LIMITS = {"n_classes": 100_000, "iterations": 100}
 MAX_SIDE = 4096
 
 
-def save(network: nn.Module, path: str | Path) -> None:
+def save(network: nn.Module, path: str | Path, *, classes: Sequence[str] = ()) -> None:
     """Write the weights, and the name and overrides :func:`build` made the network from.
 
     Of a compiled or distributed network it is the network inside that is written.
 
     The file appears whole or not at all: it is written beside its place, flushed and renamed.
+
+    Args:
+        network: made by :func:`build`.
+        path: of the file.
+        classes: their names by label, for whoever scores the file on other images.
     """
     bare = _bare(network)
     tensors = {name: tensor.contiguous() for name, tensor in bare.state_dict().items()}
-    _write(Path(path), tensors, architecture(bare))
+    named = {"classes": list(classes)} if classes else {}
+    _write(Path(path), tensors, architecture(bare) | named)
 
 
 def save_packed(
@@ -76,7 +82,10 @@ def _data(content: bytes) -> memoryview:
 
 
 def describe(path: str | Path) -> dict[str, Any]:
-    """What a file says it is: ``network``, ``overrides`` and, of shipped weights, ``trained``."""
+    """What a file says it is: ``network``, ``overrides``, names of ``classes``, ``trained``.
+
+    Files of earlier versions have no names, and only shipped weights say how they were trained.
+    """
     return _header(path)[0]
 
 
@@ -109,8 +118,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
 def load_weights(network: Network, path: str | Path) -> None:
     """Read the weights of a file into a network; refuses a file of another architecture."""
     described, stored = _header(path)
-    trained = {"trained": described["trained"]}
-    if network.name is not None and described != architecture(network) | trained:
+    own = {key: described[key] for key in ("network", "overrides")}
+    if network.name is not None and own != architecture(network):
         raise ValueError(
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
@@ -149,7 +158,7 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
     if not _is_architecture(described):
         raise ValueError(f"{path} names a network that this version does not know")
     described.pop(HASH, None)
-    return {"trained": {}, **described}, fold(stored)
+    return {"trained": {}, "classes": [], **described}, fold(stored)
 
 
 def _tensors(path: str | Path) -> dict[str, Tensor]:
@@ -171,7 +180,10 @@ def _is_architecture(described: object) -> bool:
     """Whether metadata name a known network and overrides of sensible types and sizes."""
     if not isinstance(described, dict):
         return False
-    if set(described) - {"trained", HASH} != {"network", "overrides"}:
+    if set(described) - {"trained", "classes", HASH} != {"network", "overrides"}:
+        return False
+    classes = described.get("classes", [])
+    if type(classes) is not list or not all(type(name) is str for name in classes):
         return False
     trained = described.get("trained", {})
     if type(trained) is not dict or not all(type(v) in (str, int, float) for v in trained.values()):

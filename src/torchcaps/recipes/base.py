@@ -122,6 +122,8 @@ class Recipe:
     test_limit: int = 0
     changed: dict[str, Setting] = field(default_factory=dict, compare=False)
     """What :meth:`override` changed: a run with any of these is not the published row."""
+    asked: frozenset[str] = field(default=frozenset(), compare=False)
+    """What :meth:`override` was told, also where that is the recipe's own value."""
 
     def __post_init__(self) -> None:
         for key, (low, high) in RANGES.items():
@@ -151,6 +153,7 @@ class Recipe:
         checked = {key: _as_type(key, value) for key, value in changes.items()}
         kept = {key: value for key, value in checked.items() if getattr(self, key) != value}
         arguments: dict[str, Any] = {**kept, "changed": {**self.changed, **kept}}
+        arguments["asked"] = self.asked.union(changes)
         return dataclasses.replace(self, **arguments)
 
     def parse(self, texts: list[str]) -> "Recipe":

@@ -16,6 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from torchcaps.data import describe_folder
 from torchcaps.recipes import Recipe
 from torchcaps.storage import append_line, read_lines, write_text
 from torchcaps.train.checkpoint import checkpoints
@@ -32,6 +33,8 @@ FILES = (
     "tensorboard",
 )
 """What a run writes into its folder; whatever else lies there is not its own."""
+LATER = ("hold_out", "classes", "images", "files_sha256")
+"""What runs of earlier versions do not say of a user's images."""
 
 
 def default_folder(recipe: str, seed: int) -> Path:
@@ -84,7 +87,7 @@ class RunFolder:
         before = self.description() if reached else None
         if before is not None:
             for key, value in asked.items():
-                if before.get(key) != value:
+                if before.get(key, value if key in LATER else None) != value:
                     raise UseError(
                         f"{self.path} holds a run with {_differs(key, before.get(key), value)}: "
                         "choose another folder with --out, or start anew with --fresh"
@@ -162,14 +165,20 @@ def _differs(key: str, before: object, now: object) -> str:
         for name in before.keys() | now.keys():
             if before.get(name) != now.get(name):
                 return f"{name} {before.get(name)} and not {now.get(name)}"
+    if key == "files_sha256":
+        return "images of other names or sizes than --data has now"
+    if isinstance(before, list) and isinstance(now, list):
+        return f"{key} {', '.join(map(str, before))} and not {', '.join(map(str, now))}"
     return f"{key} {before} and not {now}"
 
 
 def described(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
     """What makes two runs the same run."""
-    return {
-        "recipe": recipe.name,
-        "seed": seed,
-        "settings": recipe.settings(),
-        "data": None if own is None else str(own.expanduser().resolve()),
-    }
+    run = {"recipe": recipe.name, "seed": seed, "settings": recipe.settings(), "data": None}
+    if own is None:
+        return run
+    own = own.expanduser().resolve()
+    # whether a tenth is held out where there is nothing else to score
+    hold_out = recipe.hold_out or "hold_out" not in recipe.asked
+    found = describe_folder(own) if own.is_dir() else {}
+    return {**run, "data": str(own), "hold_out": hold_out, **found}

@@ -336,7 +336,7 @@ class Run:
             test = self._score(network, self.sources.test, "float32")
         row: dict[str, Any] = {}
         if self.process.leads:
-            save(network, self.folder.weights)
+            save(network, self.folder.weights, classes=self.sources.classes)
             self._show(network)
             row = result_row(
                 self.recipe,

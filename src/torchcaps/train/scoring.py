@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchcaps.data import find
 from torchcaps.models import ZOO, Ensemble, Network, load
 from torchcaps.models.files import describe
 from torchcaps.models.pretrained import find_shipped
@@ -60,7 +61,9 @@ def find_recipe(path: Path, network: Network) -> Recipe:
     if described := _described(path):
         found = get(str(described.get("recipe")))
         kept = (described.get("settings") or {}).get("hold_out", found.hold_out)
-        return found.override(hold_out=kept)
+        # of a user's images a tenth is held out unless that was asked not to be
+        asked = kept != found.hold_out or described.get("hold_out") is False
+        return found.override(hold_out=kept) if asked else found
     if path.is_file() and (trained := describe(path)["trained"]):
         return get(str(trained.get("recipe")))
     for recipe in RECIPES.values():
@@ -86,6 +89,16 @@ def _trained_on(path: Path, network: Network, own: Path) -> TrainedOn:
     usual = ZOO[str(network.name)]
     same = (network.image_shape, network.n_classes) == (usual.image_shape, usual.n_classes)
     return "recipe" if same else "own"
+
+
+def _classes(path: Path) -> tuple[str, ...]:
+    """Names of the classes a network was trained on, by label; none where no file says them."""
+    said = describe(find_weights(path))
+    described = _described(path) or said["trained"]
+    named = said["classes"] or described.get("classes") or ()
+    if named or described.get("data") is not None or "recipe" not in described:
+        return tuple(named)
+    return find(get(str(described["recipe"])).dataset).classes
 
 
 def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe, Path | None]:
@@ -128,7 +141,8 @@ def evaluate_files(
         data_dir: the data folder.
         own_data: a folder with one folder of images per class, instead; None for the run's own.
             They are resized and normalised as the network's training images were, and all of them
-            count if the folder has no test part and the network was not trained on it.
+            count if the folder has no test part and the network was not trained on it. The class
+            folders have the names of the network's classes, or their numbers.
         split: "test" or "validation".
         device: "auto", "cpu", "cuda" or "cuda:N".
         progress: told a network's name, how many images it shall see, and how many more it has.
@@ -147,10 +161,12 @@ def evaluate_files(
         chosen, mine = _chosen(places, networks)
         own_data = own_data or mine
     known: set[TrainedOn] = {"own"}
+    named: set[tuple[str, ...]] = set()
     if own_data is not None:
         pairs = zip(places, networks, strict=True)
         known = {_trained_on(place, network, own_data) for place, network in pairs}
-    if len(known) > 1:
+        named = {_classes(place) for place in places} - {()}
+    if len(known) > 1 or len(named) > 1:
         names = " and ".join(map(str, paths))
         raise UseError(f"{names} were trained on different images: score them one by one")
     sources = load_sources(
@@ -160,6 +176,7 @@ def evaluate_files(
         device=process.device,
         trained_on=known.pop(),
         image_shape=networks[0].image_shape,
+        classes=named.pop() if named else (),
     )
     source = sources.test if split == "test" else sources.validation
     if source is None:

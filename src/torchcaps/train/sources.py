@@ -1,7 +1,8 @@
 """The images a recipe trains on, chooses by and is scored on."""
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ from torchcaps.data import (
     Source,
     Transform,
     find,
+    folder_parts,
     load,
     load_folder,
 )
@@ -65,7 +67,7 @@ class Sources:
         train: what the weights learn from.
         validation: what the epoch is chosen by.
         test: what is scored once, at the end.
-        n_classes: classes of the labels.
+        classes: name of each label.
         image_shape: of the images the network sees.
         train_transforms: what training images go through.
         test_transforms: what the others go through.
@@ -74,10 +76,15 @@ class Sources:
     train: Source
     validation: Source | None
     test: Source | None
-    n_classes: int
+    classes: tuple[str, ...]
     image_shape: ImageShape
     train_transforms: tuple[Transform, ...]
     test_transforms: tuple[Transform, ...]
+
+    @property
+    def n_classes(self) -> int:
+        """How many there are."""
+        return len(self.classes)
 
 
 def load_sources(
@@ -88,6 +95,7 @@ def load_sources(
     device: torch.device,
     trained_on: TrainedOn = "own",
     image_shape: ImageShape | None = None,
+    classes: Sequence[str] = (),
 ) -> Sources:
     """Load what a recipe names, or a folder of the user's own.
 
@@ -101,6 +109,8 @@ def load_sources(
             not trained on is all test images.
         image_shape: what the network takes; images of ``own`` are resized and coloured to suit.
             None leaves them as they are.
+        classes: names of the network's classes; folders of ``own`` called so, or by number, get
+            its labels, others are refused. With none they are labelled in sorted order.
     """
     train_transforms, test_transforms = recipe.train_transforms, recipe.test_transforms
     sets: _Sets
@@ -109,6 +119,8 @@ def load_sources(
         if image_shape is not None:
             size, colour = _suiting(recipe, image_shape, trained_on)
             read = partial(load_folder, size=size, colour=colour)
+        if classes:
+            read = partial(_known_as, classes, read)
         mine = _own(recipe, own, unseen=trained_on != "own", read=read)
         known = _known(recipe, mine[0], trained_on)
         train_transforms = _fitted(train_transforms, mine[0], known)
@@ -130,7 +142,7 @@ def load_sources(
         _first(train, recipe.limit),
         None if validation is None else _first(validation, recipe.test_limit),
         None if test is None else _first(test, recipe.test_limit),
-        len(train.classes),
+        train.classes,
         (channels, height, width),
         train_transforms,
         test_transforms,
@@ -172,7 +184,7 @@ def _own(
     """Training, validation and test images of a user's folder; all are test if it is unseen.
 
     A folder without test images is scored on a held-out tenth, whatever the recipe does with its
-    own images, unless it was changed to hold none out or there are too few.
+    own images, unless it was told to hold none out or there are too few.
     """
     if recipe.measure == "top2":
         raise UseError(
@@ -180,10 +192,8 @@ def _own(
             "choose a recipe of another data set"
         )
     folder = folder.expanduser()
-    parts = [name for name in ("validation", "test") if (folder / name).is_dir()]
-    if not (folder / "train").is_dir():
-        parts = []
-    unscored = "test" not in parts and "hold_out" not in recipe.changed
+    parts = folder_parts(folder)
+    unscored = "test" not in parts and "hold_out" not in recipe.asked
     hold_out = (recipe.hold_out or unscored) and not (unseen and "validation" not in parts)
     try:
         apart = not hold_out or "validation" in parts
@@ -193,7 +203,7 @@ def _own(
         raise ValueError(f"{error}. {_layout(folder)}") from None
     if len(train.classes) < 2:
         raise ValueError(f"{folder} has one class, {train.classes[0]!r}: give it two or more")
-    if unseen and not (folder / "train").is_dir():
+    if unseen and not parts:
         test = train
     validation = None
     if hold_out:
@@ -207,6 +217,38 @@ def _own(
                 "class, or hold none out with --set hold_out=false"
             ) from None
     return _mixed(train), validation, None if test is None else _mixed(test)
+
+
+def _known_as(
+    classes: Sequence[str], read: Callable[..., ImageSet], folder: Path, split: str = "train"
+) -> ImageSet:
+    """Images with the labels a network has for classes of these names, or of these numbers."""
+    images = read(folder, split)
+    labels = _labels(images.classes, classes)
+    if labels is None:
+        raise UseError(
+            f"{folder} has the classes {', '.join(images.classes)}, and the network was trained on "
+            f"{', '.join(classes)}: name the folders so, or 0 to {len(classes) - 1} in this order"
+        )
+    return replace(images, labels=torch.tensor(labels)[images.labels], classes=tuple(classes))
+
+
+def _labels(names: Sequence[str], classes: Sequence[str]) -> list[int] | None:
+    """The place of each name among the classes; None if they are not the same."""
+    for spelt in (str, _plain):
+        places = {spelt(name): label for label, name in enumerate(classes)}
+        found = [places.get(spelt(name), -1) for name in names]
+        if sorted(found) == [*range(len(classes))]:
+            return found
+    if all(name.isdecimal() for name in names):
+        found = [int(name) for name in names]
+        return found if sorted(found) == [*range(len(classes))] else None
+    return None
+
+
+def _plain(name: str) -> str:
+    """A name in small letters; what is neither letter nor digit is a blank."""
+    return re.sub(r"[\W_]", " ", name.lower())
 
 
 def _mixed(images: ImageSet) -> ImageSet:
