@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torchcaps import __version__, list_models
 from torchcaps.cli import app
 from torchcaps.recipes import RECIPES, get
 from torchcaps.train import train
+from torchcaps.train.run import Run
 
 README = Path(__file__).parents[1] / "README.md"
 DEMOS = [name for name in RECIPES if name.startswith("demo/")]
@@ -34,6 +36,27 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
     printed = runner.invoke(app, ["demo", "em", *quick, "--json"])
     assert set(json.loads(printed.stdout)) == {"em"}
     assert runner.invoke(app, ["--version"]).stdout.strip() == __version__
+
+
+def test_a_stopped_demo_goes_on_and_a_finished_one_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def between(self: Run, epoch: int) -> None:
+        self.stop.signal = signal.SIGINT
+        self._interrupt()
+
+    words = ["demo", "pairwise", "--steps", "3", "--no-figures", "--out", str(tmp_path)]
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "_between", between)
+        stopped = CliRunner().invoke(app, words)
+    assert stopped.exit_code == 130
+    assert "the same command goes on from here" in stopped.stderr
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0
+    assert "resumed at step 1 of 3" in ended.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["pairwise"]
+    monkeypatch.setattr(Run, "_between", between)
+    assert "the earlier run is kept in" in CliRunner().invoke(app, words).stdout
 
 
 def test_a_routing_that_is_none_is_told_which_there_are() -> None:

@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,10 +15,11 @@ from typer.testing import CliRunner, Result
 
 from torchcaps import build, save
 from torchcaps.cli import app
-from torchcaps.data import Batches
+from torchcaps.data import Batch, Batches
 from torchcaps.recipes import get
 from torchcaps.train.folder import described
 from torchcaps.train.sources import load_sources
+from torchcaps.train.step import Step
 
 SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
 SMALL += ["--no-tensorboard"]
@@ -78,6 +80,7 @@ def test_several_seeds_give_mean_and_spread() -> None:
         (["sabour2017/mnist", "--set", "compile=maybe"], "compile must be true or false"),
         (["sabour2017/mnist", "--set", "precision=half"], "precision must be one of"),
         (["sabour2017/mnist", "--device", "tpu"], "there is no device 'tpu'"),
+        (["demo/strokes-em", "--seed", "9" * 23], "seed must be between 0 and 4294967295"),
         (["demo/strokes-em", "--resume"], "no checkpoint to resume"),
         (["sabour2017/mnist", "--set", "label_smoothing=0.1"], "label_smoothing is for cross-"),
         (["sabour2017/mnist-baseline", "--set", "iterations=3"], "does not iterate"),
@@ -125,6 +128,46 @@ def test_a_record_that_is_none_is_named_before_the_training() -> None:
     words = ["train", "demo/strokes-pairwise", *SMALL, "--out", "run", "--results", "notes.csv"]
     assert "notes.csv is not a table of results" in one_sentence(invoke(*words), 1)
     assert not Path("run").exists()
+
+
+def test_a_record_that_cannot_be_added_to_is_named_before_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--results", "rows.csv", "--out"]
+    assert invoke(*words, "first").exit_code == 0
+    before, usual = Path("rows.csv").read_bytes(), Path.open
+
+    def refuse(self: Path, mode: str = "r", *given: Any, **options: Any) -> Any:
+        if self.name == "rows.csv" and "a" in mode:
+            raise PermissionError(13, "Permission denied")
+        return usual(self, mode, *given, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    said = one_sentence(invoke(*words, "second"), 1)
+    assert said.startswith("rows.csv cannot be added to (Permission denied)")
+    assert not Path("second").exists()
+    assert Path("rows.csv").read_bytes() == before
+
+
+def full(step: Step, batch: Batch) -> None:
+    torch.empty(2**50)
+
+
+def full_gpu(step: Step, batch: Batch) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def full_host(step: Step, batch: Batch) -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("take", [full, full_gpu, full_host])
+def test_too_little_memory_is_one_sentence(
+    take: Callable[[Step, Batch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Step, "__call__", take)
+    said = one_sentence(invoke("train", "demo/strokes-pairwise", *SMALL), 1)
+    assert said.startswith("there is not enough memory: set a batch_size below 64, such as --set")
 
 
 def test_no_data_and_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

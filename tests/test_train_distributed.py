@@ -88,6 +88,6 @@ def test_two_processes_equal_one(recipe: str, tmp_path: Path) -> None:
 
 def test_a_decoder_that_is_not_trained_stops_no_process(tmp_path: Path) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    idle = ["--set", "reconstruction_weight=0"]
+    idle = ["--set", "reconstruction_weight=0", "--seeds", "2"]
     run([*torchrun, *command("demo/strokes-dynamic", tmp_path / "run", *idle)])
-    assert (tmp_path / "run/weights.safetensors").is_file()
+    assert (tmp_path / "run/seed1/weights.safetensors").is_file()

@@ -30,6 +30,7 @@ def demo(
 
     from torchcaps.recipes import RECIPES, get
     from torchcaps.train import train
+    from torchcaps.train.folder import unfinished
     from torchcaps.train.report import reporter_for
 
     every = [name.partition("strokes-")[2] for name in RECIPES if name.startswith("demo/strokes-")]
@@ -56,7 +57,7 @@ def demo(
                 recipe,
                 seed=seed,
                 out=out / routing,
-                resume=False,
+                resume=None if unfinished(out / routing, recipe, seed) else False,
                 reporter=reporter_for(sys.stdout, quiet=as_json, title=f"{routing:20}"),
                 tensorboard=False,
             )

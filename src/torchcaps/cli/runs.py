@@ -61,11 +61,15 @@ def train(
 
     with one_sentence(wrong_use=True):
         chosen = get(recipe).parse(settings or [])
+    relief = (
+        f"set a batch_size below {chosen.batch_size}, such as --set batch_size="
+        f"{max(1, chosen.batch_size // 2)}, or make the images smaller"
+    )
     leads = int(os.environ.get("RANK", "0")) == 0
     rows, folders = [], []
     for number in range(seed, seed + seeds):
         folder = out / f"seed{number}" if out is not None and seeds > 1 else out
-        with one_sentence():
+        with one_sentence(relief=relief):
             row = run(
                 chosen,
                 seed=number,

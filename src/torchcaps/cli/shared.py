@@ -46,21 +46,34 @@ def counting() -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def one_sentence(*, wrong_use: bool = False) -> Iterator[None]:
+def one_sentence(
+    *, wrong_use: bool = False, relief: str = "take smaller images or a smaller network"
+) -> Iterator[None]:
     """Show an expected error as its message and leave with the right status.
 
     1 is a failure, 2 wrong use, 130 and 143 a run that was stopped and has saved.
 
     Args:
         wrong_use: what is refused in here is a mistake in the command.
+        relief: what to do where memory does not suffice.
     """
     try:
         yield
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+        if _out_of_memory(error):
+            typer.echo(f"there is not enough memory: {relief}", err=True)
+            raise typer.Exit(1) from None
         if not _expected(error):
             raise
         typer.echo(str(error), err=True)
         raise typer.Exit(_code(error, wrong_use)) from None
+
+
+def _out_of_memory(error: Exception) -> bool:
+    from torch import OutOfMemoryError
+
+    cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error)
+    return cpu or isinstance(error, MemoryError | OutOfMemoryError)
 
 
 def _expected(error: Exception) -> bool:

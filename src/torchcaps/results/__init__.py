@@ -17,6 +17,7 @@ from torchcaps.results.record import (
     Row,
     add_row,
     append_row,
+    check_record,
     misfits,
     read_rows,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Summary",
     "add_row",
     "append_row",
+    "check_record",
     "curve_path",
     "keep_curve",
     "markdown",

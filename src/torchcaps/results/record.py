@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ACCURACY", "COLUMNS", "Row", "add_row", "append_row", "misfits", "read_rows"]
+__all__ = [
+    "ACCURACY",
+    "COLUMNS",
+    "Row",
+    "add_row",
+    "append_row",
+    "check_record",
+    "misfits",
+    "read_rows",
+]
 
 ACCURACY = Path("results/accuracy.csv")
 """Where the rows are kept, from the current folder."""
@@ -132,6 +141,18 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def check_record(path: str | Path) -> None:
+    """Say before the work whose row it shall hold that a file cannot be added to."""
+    path = Path(path)
+    if path.exists():
+        read_rows(path)
+        with _alone(path):
+            return
+    nearest = next(folder for folder in path.absolute().parents if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ValueError(f"{path} cannot be written ({nearest} is no folder to write to)")
 
 
 def _append(path: Path, row: Row) -> None:

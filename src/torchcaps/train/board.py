@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+
+from torchcaps.data import Batches
+from torchcaps.models import Network
+from torchcaps.train.sources import Sources
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -33,14 +36,19 @@ class Board:
             if row.get(key) is not None:
                 self.writer.add_scalar(key, row[key], row["step"])
 
-    def images(self, inputs: Tensor, reconstructions: Tensor | None, step: int) -> None:
-        """A row of inputs above a row of their reconstructions."""
-        if self.writer is None:
+    def images(self, network: Network, sources: Sources, step: int) -> None:
+        """A row of test images above a row of their reconstructions."""
+        test = sources.test
+        if self.writer is None or test is None:
             return
-        shown = inputs[:8].float()
+        few = torch.arange(min(8, len(test)), device=next(network.parameters()).device)
+        inputs = Batches(test, 8, transforms=sources.test_transforms).batch(few).images
+        with torch.no_grad():
+            reconstructions = network(inputs).reconstruction
+        shown = inputs.float()
         shown = (shown - shown.min()) / (shown.max() - shown.min()).clamp_min(1e-6)
         if reconstructions is not None:
-            made = reconstructions[:8].float()
+            made = reconstructions.float()
             made = made.amax(dim=1) if made.dim() == 5 else made
             shown = torch.cat([shown, made])
         if shown.shape[1] == 2:

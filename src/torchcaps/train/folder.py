@@ -22,7 +22,7 @@ from torchcaps.storage import append_line, read_lines, write_text
 from torchcaps.train.checkpoint import checkpoints
 from torchcaps.train.process import UseError
 
-__all__ = ["RunFolder", "default_folder"]
+__all__ = ["RunFolder", "default_folder", "described", "unfinished"]
 
 FILES = (
     "run.json",
@@ -182,3 +182,12 @@ def described(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
     hold_out = recipe.hold_out or "hold_out" not in recipe.asked
     found = describe_folder(own) if own.is_dir() else {}
     return {**run, "data": str(own), "hold_out": hold_out, **found}
+
+
+def unfinished(path: Path, recipe: Recipe, seed: int) -> bool:
+    """Whether a folder holds this very run, begun and not ended."""
+    folder = RunFolder(path)
+    try:
+        return folder.result() is None and folder.description() == described(recipe, seed, None)
+    except ValueError:
+        return False

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchcaps.recipes import Recipe
-from torchcaps.results import read_rows
+from torchcaps.results import check_record
 from torchcaps.train.building import check_recipe
 from torchcaps.train.folder import RunFolder, default_folder, described
 from torchcaps.train.process import Process, UseError, joined
@@ -20,6 +20,8 @@ from torchcaps.train.signals import listening
 from torchcaps.train.sources import load_sources
 
 __all__ = ["train"]
+
+MOST_SEED = 2**32 - 1
 
 
 def train(
@@ -72,8 +74,10 @@ def train(
     """
     if keep < 2:
         raise UseError(f"keep must be at least 2, not {keep}: one may be damaged")
+    if not 0 <= seed <= MOST_SEED:
+        raise UseError(f"seed must be between 0 and {MOST_SEED}, not {seed}")
     if record is not None:
-        _check_record(Path(record))
+        check_record(record)
     check_recipe(recipe)
     own = None if own_data is None else Path(own_data)
     folder = RunFolder(Path(out) if out is not None else default_folder(recipe.name, seed))
@@ -98,21 +102,13 @@ def train(
             run.resume(tensorboard=tensorboard, save_every=save_every, keep=keep)
             try:
                 run.epochs()
-                return _recorded(run.finish(own), folder, record, command)
+                row = _recorded(run.finish(own), folder, record, command)
+                run.heed()
+                return row
             finally:
                 run.close()
         finally:
             folder.close()
-
-
-def _check_record(record: Path) -> None:
-    """Say what cannot be added to before the training, not after it."""
-    if record.exists():
-        read_rows(record)
-        return
-    nearest = next(folder for folder in record.absolute().parents if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(f"{record} cannot be written ({nearest} is no folder to write to)")
 
 
 def _recorded(

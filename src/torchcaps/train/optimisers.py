@@ -9,9 +9,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from torchcaps.recipes import Recipe
+from torchcaps.recipes.schedules import Clock
 from torchcaps.routing import DiscriminativeRouting
 
-__all__ = ["coefficients", "make_optimisers", "optimiser_tensors", "restore_optimiser", "set_lr"]
+__all__ = [
+    "coefficients",
+    "lr_factor",
+    "make_optimisers",
+    "optimiser_tensors",
+    "restore_optimiser",
+    "set_lr",
+    "update_average",
+]
 
 
 def coefficients(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -130,3 +139,21 @@ def restore_optimiser(
         if kept.shape == parameter.shape:  # fused steps want the memory format of the parameter
             kept = torch.empty_like(parameter, dtype=kept.dtype).copy_(kept)
         optimiser.state[parameter][entry] = kept
+
+
+def lr_factor(recipe: Recipe, clock: Clock) -> float:
+    """Of the learning rate at a step."""
+    rise = recipe.warmup * clock.steps_per_epoch
+    warm = min(1.0, (clock.step + 1) / rise) if rise >= 1 else 1.0
+    return warm * recipe.schedule(clock)
+
+
+@torch.no_grad()
+def update_average(
+    average: Mapping[str, Tensor], network: nn.Module, decay: float, step: int
+) -> None:
+    """Move averaged weights towards a network's."""
+    # the first steps count more, so that the random start is forgotten
+    decay = min(decay, (1 + step) / (10 + step))
+    own = [p.detach() for p in network.parameters()]
+    torch._foreach_lerp_(list(average.values()), own, 1 - decay)

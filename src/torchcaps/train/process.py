@@ -1,5 +1,6 @@
 """One process of a run: its device, its rank, and what processes say to one another."""
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ __all__ = ["Process", "UseError", "choose_device", "joined"]
 
 PATIENCE = timedelta(minutes=10)
 """How long a process waits for the others before it gives up."""
+
+_joins = itertools.count()
 
 
 class UseError(ValueError):
@@ -49,11 +52,6 @@ class Process:
     def any(self, here: bool) -> bool:
         """Whether it is so in any process."""
         return bool(self.sum(torch.tensor([float(here)], device=self.device)) > 0)
-
-    def wait(self) -> None:
-        """Until every process is here."""
-        if self.world > 1:
-            dist.barrier()
 
 
 def choose_device(name: str) -> torch.device:
@@ -94,11 +92,11 @@ def joined(device: str) -> Iterator[Process]:
 
     store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
     store.set_timeout(PATIENCE)
-    # torchrun keeps its store over a restart, and in it the addresses of those that died
+    # torchrun keeps its store over runs and restarts, and in it the addresses of those before
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     dist.init_process_group(
         "nccl" if chosen.type == "cuda" else "gloo",
-        store=PrefixStore(f"attempt {attempt}", store),
+        store=PrefixStore(f"attempt {attempt} run {next(_joins)}", store),
         rank=rank,
         world_size=size,
         timeout=PATIENCE,

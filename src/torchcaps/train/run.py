@@ -2,11 +2,12 @@
 
 import copy
 import gc
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -29,13 +30,13 @@ from torchcaps.train.diagnose import culprit
 from torchcaps.train.evaluate import score
 from torchcaps.train.facts import peak_mib, result_row
 from torchcaps.train.folder import RunFolder
-from torchcaps.train.optimisers import make_optimisers, set_lr
+from torchcaps.train.optimisers import lr_factor, make_optimisers, set_lr, update_average
 from torchcaps.train.process import Process, UseError
 from torchcaps.train.report import Now, Rate, Reporter
 from torchcaps.train.saver import Saver
 from torchcaps.train.signals import InterruptedRunError, Stop
 from torchcaps.train.sources import Sources
-from torchcaps.train.state import Progress, capture, restore, shared
+from torchcaps.train.state import Progress, capture, restore, restore_weights, shared
 from torchcaps.train.step import GraphedStep, NonFiniteError, Step
 
 __all__ = ["Run", "TrainingError"]
@@ -127,12 +128,13 @@ class Run:
             self.rate.images = self.progress.images
             self.rate.seconds = self.progress.training_seconds
             self.reporter.say(f"resumed at step {self.progress.step} of {self.steps}")
+        ended = self.progress.step - self.progress.unscored
         if self.process.leads:
-            self.folder.forget_after(self.progress.step)
+            self.folder.forget_after(ended)
         self.board = Board(
             self.folder.path / "tensorboard",
             on=tensorboard and self.process.leads,
-            step=self.progress.step,
+            step=ended,
         )
         if tensorboard and self.process.leads and self.board.writer is None:
             self.reporter.say("tensorboard is not installed: no events are written")
@@ -142,6 +144,8 @@ class Run:
 
     def epochs(self) -> None:
         """Train what is left."""
+        if self.progress.unscored:
+            self._end_of_epoch(self.progress.step // self.steps_per_epoch - 1)
         while self.progress.step < self.steps:
             epoch, done = divmod(self.progress.step, self.steps_per_epoch)
             if not done:
@@ -150,7 +154,7 @@ class Run:
             self.rate.go()
             for batch in self.batches.epoch(epoch, skip=done):
                 clock = Clock(self.progress.step, self.steps, self.steps_per_epoch)
-                factor = self._factor(clock)
+                factor = lr_factor(self.recipe, clock)
                 set_lr(self.step.optimiser, self.recipe.lr * factor)
                 if self.step.ascent is not None:
                     set_lr(self.step.ascent, self.recipe.coefficient_lr * factor)
@@ -162,7 +166,8 @@ class Run:
                     if self.stop.signal:  # another process stopped first; the last step is whole
                         self._interrupt()
                     raise
-                self._average()
+                if self.average:
+                    update_average(self.average, self.network, self.recipe.average, clock.step)
                 self.progress.step += 1
                 self.rate.count(self.batch_size, self.process.device)
                 done += 1
@@ -173,22 +178,6 @@ class Run:
             self._check()  # waits for the device
             self.rate.rest()
             self._end_of_epoch(epoch)
-
-    def _factor(self, clock: Clock) -> float:
-        """Of the learning rate at this step."""
-        rise = self.recipe.warmup * self.steps_per_epoch
-        warm = min(1.0, (clock.step + 1) / rise) if rise >= 1 else 1.0
-        return warm * self.recipe.schedule(clock)
-
-    def _average(self) -> None:
-        if self.averaged is None:
-            return
-        # the first steps count more, so that the random start is forgotten
-        step = self.progress.step
-        decay = min(self.recipe.average, (1 + step) / (10 + step))
-        with torch.no_grad():
-            own = [p.detach() for p in self.network.parameters()]
-            torch._foreach_lerp_(list(self.average.values()), own, 1 - decay)
 
     def _between(self, epoch: int) -> None:
         """What may happen after any step: a look, a checkpoint, the end."""
@@ -242,6 +231,7 @@ class Run:
     def _end_of_epoch(self, epoch: int) -> None:
         totals = self.process.sum(self.step.meters).tolist()
         held_out = None
+        self.progress.unscored = True
         if self.sources.validation is not None:
             held_out = self._score(
                 self._evaluated(), self.sources.validation, self.recipe.precision
@@ -249,6 +239,7 @@ class Run:
             if self.progress.best is None or held_out > self.progress.best:
                 self.progress.best = held_out
                 self.progress.best_step, self.progress.best_epoch = self.progress.step, epoch + 1
+        self.progress.unscored = False
         self.progress.seconds = time.monotonic() - self.started
         clock = Clock(self.progress.step - 1, self.steps, self.steps_per_epoch)
         row = {
@@ -258,7 +249,7 @@ class Run:
             "loss": totals[0] / max(1, totals[2]),
             "train": 100 * totals[1] / max(1, totals[2]),
             "validation": held_out,
-            "lr": self.recipe.lr * self._factor(clock),
+            "lr": self.recipe.lr * lr_factor(self.recipe, clock),
             "seconds": round(self.progress.seconds, 3),
             "images_per_s": round(self.rate.per_second, 1),
             "peak_mib": peak_mib(self.process.device),
@@ -272,7 +263,7 @@ class Run:
             worth = self.progress.step in (self.steps, self.progress.best_step)
             if worth or self.saver is None or not self.saver.busy:
                 self._save()
-        if self.stop.signal:
+        if self.process.any(bool(self.stop.signal)):
             self._interrupt()
 
     def _evaluated(self) -> Network:
@@ -285,7 +276,7 @@ class Run:
         return self.averaged
 
     def _score(self, network: Network, source: Any, precision: str) -> float:
-        return score(
+        found = score(
             network,
             source,
             measure=self.recipe.measure,
@@ -293,7 +284,13 @@ class Run:
             process=self.process,
             transforms=self.sources.test_transforms,
             precision=precision,
-        ).percent
+            stopping=lambda: bool(self.stop.signal),
+        )
+        if found.images < len(source):
+            if self.progress.unscored:
+                self._interrupt()
+            self._leave()
+        return found.percent
 
     def _save(self) -> None:
         self.last_save = time.monotonic()
@@ -311,25 +308,31 @@ class Run:
             best=self.progress.best_step,
         )
 
-    def _interrupt(self) -> None:
-        """Save and leave, with the exit code the signal calls for."""
+    def _interrupt(self) -> NoReturn:
+        """Save and leave."""
         self._check()
         self.rate.rest()
         self._save()
         if self.saver is not None:
             self.saver.wait()
+        self._leave()
+
+    def _leave(self) -> NoReturn:
+        """Leave a run that is saved, with the exit code the signal calls for."""
         raise InterruptedRunError(
             f"stopped at step {self.progress.step} of {self.steps}, saved in {self.folder.path}; "
             "the same command goes on from here",
-            128 + self.stop.signal,
+            128 + (self.stop.signal or signal.SIGTERM),  # none where another process was asked
         )
 
     def finish(self, own: Path | None) -> dict[str, Any]:
         """Take the chosen epoch's weights, score the test set once, in float32, write the row."""
         if self.saver is not None:
             self.saver.wait()
-        network = self._chosen()
-        test = None
+        network, lost = self._chosen()
+        held_out, test = self.progress.best, None
+        if lost:
+            held_out = self._score(network, self.sources.validation, self.recipe.precision)
         if self.sources.test is not None:
             if self.process.device.type == "cuda":
                 torch.set_float32_matmul_precision("highest")
@@ -337,7 +340,7 @@ class Run:
         row: dict[str, Any] = {}
         if self.process.leads:
             save(network, self.folder.weights, classes=self.sources.classes)
-            self._show(network)
+            self.board.images(network, self.sources, self.progress.step)
             row = result_row(
                 self.recipe,
                 network,
@@ -345,18 +348,24 @@ class Run:
                 seed=self.seed,
                 own=own,
                 test=test,
-                validation=self.progress.best,
+                validation=held_out,
                 seconds=round(self.progress.seconds, 1),
                 images_per_s=round(self.rate.per_second, 1),
                 weights=self.folder.weights,
             )
+            if lost:
+                row["modified"] = f"{row['modified']} chosen=last-epoch".strip()
             self.folder.write("result.json", row)
-        self.process.wait()
         return row
 
-    def _chosen(self) -> Network:
-        """The network at the best validation epoch, or at the last."""
-        step = self.progress.best_step
+    def heed(self) -> None:
+        """Leave a finished run, if that was asked for: what would follow it is not begun."""
+        if self.process.any(bool(self.stop.signal)):
+            self._leave()
+
+    def _chosen(self) -> tuple[Network, bool]:
+        """The network at the best validation epoch, or at the last; whether the best is lost."""
+        step, lost = self.progress.best_step, False
         if step is not None and step != self.progress.step:
             saved = None
             if self.process.leads:
@@ -364,24 +373,15 @@ class Run:
                     path = self.folder.checkpoints / f"step-{step:08d}"
                     saved = load_checkpoint(path, model=self.network.state_dict())
                 except CheckpointError as error:
-                    raise TrainingError(f"the best epoch's checkpoint is lost: {error}") from None
+                    self.reporter.say(
+                        f"warning: the last epoch is scored and not the best, number "
+                        f"{self.progress.best_epoch}: {error}"
+                    )
             saved = shared(saved, self.process)
-            assert saved is not None
-            self.network.load_state_dict(saved.model)
-            for name, tensor in self.average.items():
-                tensor.copy_(saved.optim[f"average/{name}"])
-        return self._evaluated().eval()
-
-    def _show(self, network: Network) -> None:
-        """A few images and their reconstructions for TensorBoard."""
-        test = self.sources.test
-        if self.board.writer is None or test is None:
-            return
-        few = torch.arange(min(8, len(test)), device=self.process.device)
-        batch = Batches(test, 8, transforms=self.sources.test_transforms).batch(few)
-        with torch.no_grad():
-            output = network(batch.images)
-        self.board.images(batch.images, output.reconstruction, self.progress.step)
+            lost = saved is None
+            if saved is not None:
+                restore_weights(self.network, self.average, saved)
+        return self._evaluated().eval(), lost
 
     def close(self) -> None:
         """Finish writing."""

@@ -204,7 +204,6 @@ def evaluate_files(
             process=process,
             transforms=sources.test_transforms,
             precision="float32",
-            batch_size=500 if process.device.type == "cuda" else 100,
             on_batch=partial(progress, name, len(source)),
         )
         scores[name] = {"percent": found.percent, "right": found.right, "images": found.images}

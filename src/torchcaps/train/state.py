@@ -8,13 +8,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from torchcaps.models import Network
 from torchcaps.train.checkpoint import Checkpoint
 from torchcaps.train.encoding import dump_tensors, parse_tensors
 from torchcaps.train.optimisers import optimiser_tensors, restore_optimiser
 from torchcaps.train.process import Process
 from torchcaps.train.step import Step
 
-__all__ = ["Progress", "capture", "restore", "shared"]
+__all__ = ["Progress", "capture", "restore", "restore_weights", "shared"]
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Progress:
         seconds: of training and validation, over all starts.
         training_seconds: of the steps alone.
         images: trained on.
+        unscored: whether the last epoch's steps are taken and its end is still to come.
     """
 
     step: int = 0
@@ -38,6 +40,7 @@ class Progress:
     seconds: float = 0.0
     training_seconds: float = 0.0
     images: int = 0
+    unscored: bool = False
 
 
 def capture(step: Step, average: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -58,15 +61,14 @@ def restore(
     step: Step, average: dict[str, Tensor], saved: Checkpoint, process: Process
 ) -> Progress:
     """Put a checkpoint back into a run that was built afresh."""
-    step.network.load_state_dict(saved.model)
+    restore_weights(step.network, average, saved)
     parameters = list(step.network.named_parameters())
     restore_optimiser(step.optimiser, parameters, saved.optim, "optimiser")
     if step.ascent is not None:
         restore_optimiser(step.ascent, parameters, saved.optim, "ascent")
-    for name, tensor in average.items():
-        tensor.copy_(saved.optim[f"average/{name}"])
     step.meters.copy_(saved.optim["meters"])
-    progress = Progress(**{key: saved.state[key] for key in asdict(Progress())})
+    fresh = asdict(Progress())
+    progress = Progress(**{key: saved.state.get(key, fresh[key]) for key in fresh})
     step.taken.fill_(progress.step)
     step.count = progress.step
     if process.world == 1:
@@ -74,6 +76,13 @@ def restore(
         if process.device.type == "cuda" and "rng/cuda" in saved.optim:
             torch.cuda.set_rng_state(saved.optim["rng/cuda"], process.device)
     return progress
+
+
+def restore_weights(network: Network, average: dict[str, Tensor], saved: Checkpoint) -> None:
+    """Put the weights of a checkpoint back, and their average."""
+    network.load_state_dict(saved.model)
+    for name, tensor in average.items():
+        tensor.copy_(saved.optim[f"average/{name}"])
 
 
 def shared(saved: Checkpoint | None, process: Process) -> Checkpoint | None:
