@@ -208,3 +208,34 @@ def test_figures_say_that_images_were_held_out() -> None:
     assert "Accuracy on 4 held-out images" in page
     assert " of 4 held-out images" in page
     assert "test images" not in page
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, "sabour2017/cifar10"])
+def test_own_images_are_resized_where_that_was_asked_for(recipe: str) -> None:
+    draw(Path("mine"), shape=(40, 60), count=10)
+    side = 32 if recipe == RECIPE else 26
+    words = ["train", recipe, *OWN[2:], "--set", f"resize={side}"]
+    assert invoke(*words).exit_code == 0
+    network = load("run/weights.safetensors")
+    assert network.image_shape[1:] == ((32, 32) if recipe == RECIPE else (24, 24))  # a crop
+    assert open_subject("run").batch(1).images.shape[2:] == (side, side)
+    assert f"resize={side}" in json.loads(Path("run/result.json").read_text())["modified"]
+    assert invoke("evaluate", "run", "--split", "validation").exit_code == 0
+    assert invoke("evaluate", "run", "--data", "mine", "--split", "validation").exit_code == 0
+    assert f"resize {side} and not 0" in one_sentence(invoke(*words[:-2]), 2)
+
+
+def test_a_run_from_before_a_setting_was_there_goes_on() -> None:
+    draw(Path("mine"), shape=(28, 28), count=10)
+    assert invoke(*OWN).exit_code == 0
+    place = Path("run/run.json")
+    described = json.loads(place.read_text())
+    assert described["settings"].pop("resize") == 0
+    place.write_text(json.dumps(described))
+    assert invoke(*OWN).exit_code == 0
+    assert "lr 0.003 and not 0.5" in one_sentence(invoke(*OWN, "--set", "lr=0.5"), 2)
+
+
+def test_images_that_are_drawn_are_not_resized() -> None:
+    said = one_sentence(invoke("train", RECIPE, *SMALL, "--out", "run", "--set", "resize=20"), 2)
+    assert "resize is for image files, and strokes is drawn at its own size" in said

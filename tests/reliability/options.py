@@ -11,7 +11,15 @@ from typer.testing import CliRunner
 
 from torchcaps.recipes import RECIPES, get
 
-WHOLE = ("iterations", "epochs", "batch_size", "coefficient_every", "limit", "test_limit")
+WHOLE = (
+    "iterations",
+    "resize",
+    "epochs",
+    "batch_size",
+    "coefficient_every",
+    "limit",
+    "test_limit",
+)
 FRACTION = ("label_smoothing", "average")
 REAL = ("lr", "weight_decay", "warmup", "clip", "coefficient_lr", "reconstruction_weight")
 TRUTH = ("decay_all", "hold_out", "channels_last", "compile")

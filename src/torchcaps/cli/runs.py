@@ -63,7 +63,7 @@ def train(
         chosen = get(recipe).parse(settings or [])
     relief = (
         f"set a batch_size below {chosen.batch_size}, such as --set batch_size="
-        f"{max(1, chosen.batch_size // 2)}, or make the images smaller"
+        f"{max(1, chosen.batch_size // 2)}, or make images of your own smaller (--set resize=64)"
     )
     leads = int(os.environ.get("RANK", "0")) == 0
     rows, folders = [], []

@@ -194,6 +194,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 SETTABLE: dict[str, type] = {
     "iterations": int,
+    "resize": int,
     "label_smoothing": float,
     "reconstruction_weight": float,
     "lr": float,

@@ -86,6 +86,9 @@ class RunFolder:
         reached = checkpoints(self.checkpoints) or self.result() is not None
         before = self.description() if reached else None
         if before is not None:
+            if isinstance(before.get("settings"), dict):
+                # a setting that was not there yet when the run began is as it is now
+                before["settings"] = asked["settings"] | before["settings"]
             for key, value in asked.items():
                 if before.get(key, value if key in LATER else None) != value:
                     raise UseError(

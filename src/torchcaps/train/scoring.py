@@ -60,10 +60,13 @@ def find_recipe(path: Path, network: Network) -> Recipe:
     """
     if described := _described(path):
         found = get(str(described.get("recipe")))
-        kept = (described.get("settings") or {}).get("hold_out", found.hold_out)
+        settings = {**found.settings(), **(described.get("settings") or {})}
+        kept = {key: settings[key] for key in ("hold_out", "resize")}
+        kept = {key: value for key, value in kept.items() if value != getattr(found, key)}
         # of a user's images a tenth is held out unless that was asked not to be
-        asked = kept != found.hold_out or described.get("hold_out") is False
-        return found.override(hold_out=kept) if asked else found
+        if described.get("hold_out") is False:
+            kept["hold_out"] = False
+        return found.override(**kept)
     if path.is_file() and (trained := describe(path)["trained"]):
         return get(str(trained.get("recipe")))
     for recipe in RECIPES.values():

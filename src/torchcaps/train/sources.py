@@ -115,7 +115,7 @@ def load_sources(
     train_transforms, test_transforms = recipe.train_transforms, recipe.test_transforms
     sets: _Sets
     if own is not None:
-        read: Callable[..., ImageSet] = load_folder
+        read: Callable[..., ImageSet] = partial(load_folder, size=_asked_size(recipe))
         if image_shape is not None:
             size, colour = _suiting(recipe, image_shape, trained_on)
             read = partial(load_folder, size=size, colour=colour)
@@ -155,9 +155,16 @@ def _first(source: Source, count: int) -> Source:
 
 def _named(recipe: Recipe, name: str, split: str, root: Path | None) -> ImageSet | Generated:
     found = load(name, split, root=root)
-    if recipe.resize and isinstance(found, ImageSet):
-        return found.resize(recipe.resize, recipe.resize)
+    if isinstance(found, ImageSet):
+        return found.resize(recipe.resize, recipe.resize) if recipe.resize else found
+    if recipe.resize:
+        raise UseError(f"resize is for image files, and {name} is drawn at its own size")
     return found
+
+
+def _asked_size(recipe: Recipe) -> tuple[int, int] | None:
+    """What a user wants images resized to; a recipe's own size is for its own images."""
+    return (recipe.resize, recipe.resize) if recipe.resize and "resize" in recipe.asked else None
 
 
 def _suiting(
@@ -168,7 +175,7 @@ def _suiting(
     size: tuple[int, int] | None = (height, width)
     if any(isinstance(transform, CentreCrop) for transform in recipe.test_transforms):
         shape = find(recipe.dataset).shape
-        size = None
+        size = _asked_size(recipe)
         if trained_on == "recipe":
             size = (recipe.resize, recipe.resize) if recipe.resize else (shape[1], shape[2])
     return size, {1: False, 3: True}.get(channels)
