@@ -343,3 +343,8 @@ def test_the_environment_is_printed_for_a_bug_report() -> None:
     assert facts["torch"] == torch.__version__
     assert {"commit", "python", "gpus", "data folder"} <= set(facts)
     assert "torchcaps" in invoke("env").stdout
+
+
+def test_ship_refuses_an_unknown_store_before_it_adds_anything() -> None:
+    said = one_sentence(invoke("ship", "nowhere", "--store", "int4"), 2)
+    assert "weights are stored as int8 or float16, not 'int4'" in said

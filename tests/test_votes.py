@@ -161,6 +161,11 @@ def test_discriminative_routing_casts_no_vote(
     (gradient,) = torch.autograd.grad(objective, routing.coefficients)
     for one, other in zip((*got, objective, gradient), (*expected, dense, climb), strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    for wrong in (torch.randn(4, 18, 3, 6), tc.Votes(votes.poses, torch.randn(18, 3, 4, 6))):
+        with pytest.raises(ValueError, match="was built for 3 parents with poses of 8"):
+            routing(wrong)
+        with pytest.raises(ValueError, match="was built for 3 parents with poses of 8"):
+            routing.objective(wrong, targets)
     with torch.autocast("cpu", torch.bfloat16):
         low = routing(tc.Votes(votes.poses.bfloat16(), votes.weight))
     assert low.activations.dtype == torch.float32

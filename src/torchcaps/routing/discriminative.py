@@ -136,20 +136,24 @@ class DiscriminativeRouting(Routing):
     ) -> Routed:
         """Sum the votes by the coefficients."""
         self.refuse(parents)
-        if isinstance(votes, Tensor):
-            votes = self.cast(votes)
-        self.check(votes)
-        return discriminative_routing(votes, self.coefficients)
+        return discriminative_routing(self._checked(votes), self.coefficients)
 
     def objective(self, votes: Votes | Tensor, targets: Tensor) -> Tensor:
         """What the coefficients are to maximise; the votes get no gradient from it."""
         return discriminative_objective(
-            votes.detach(),
+            self._checked(votes).detach(),
             self.coefficients,
             targets,
             penalty=self.penalty,
             strength=self.strength,
         )
+
+    def _checked(self, votes: Votes | Tensor) -> Votes | Tensor:
+        """The votes as they are, cast or not, if they fit."""
+        if isinstance(votes, Tensor):
+            return self.cast(votes)
+        self.check(votes)
+        return votes
 
     def options(self) -> str:
         """Penalty and its strength."""
