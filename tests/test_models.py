@@ -333,3 +333,20 @@ def test_multimnist_decodes_two_digits() -> None:
         torch.testing.assert_close(
             output.reconstruction[:, k], decoder.decode(output.capsules.poses, best[:, k])
         )
+
+
+def test_one_step_of_adam_does_not_saturate_capsnet() -> None:
+    torch.manual_seed(0)
+    net = tc.CapsNet((1, 28, 28), 10, reconstructs=False)
+    images, classes = torch.rand(8, 1, 28, 28).round(), torch.arange(8)
+
+    def mean_length() -> float:
+        poses = net.primary(net.backbone(images)).poses
+        return float(poses.norm(dim=-1).mean().detach())
+
+    before = mean_length()
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+    tc.margin_loss(net(images).scores, classes).backward()
+    optimiser.step()
+    assert 0.05 < before < 0.5
+    assert mean_length() < 0.5

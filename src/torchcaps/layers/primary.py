@@ -1,9 +1,11 @@
 """Primary capsules: features of a backbone, grouped into the first capsules."""
 
 from collections.abc import Callable
-from typing import final
+from functools import partial
+from typing import Any, final
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from torchcaps import kernels
 from torchcaps.capsules import Capsules
@@ -60,6 +62,13 @@ class RectifiedActivation(nn.Module):
         return activated
 
 
+def first_weights(conv: nn.Conv2d, std: float) -> None:
+    """A normal distribution cut at two deviations, biases of 0.1: the authors' code of Sabour."""
+    nn.init.trunc_normal_(conv.weight, std=std, a=-2 * std, b=2 * std)
+    if conv.bias is not None:
+        nn.init.constant_(conv.bias, 0.1)
+
+
 def _built(nonlinearity: Nonlinearity, n_types: int, d: int) -> nn.Module:
     """Build the nonlinearity, or say what it should be."""
     try:
@@ -69,6 +78,25 @@ def _built(nonlinearity: Nonlinearity, n_types: int, d: int) -> nn.Module:
             "nonlinearity must be Squash, PoseNorm, RectifiedActivation or another class built "
             f"from the number of types and the pose size, not {nonlinearity!r}"
         ) from error
+
+
+@final
+class CoupledConv2d(nn.Conv2d):
+    """A convolution into n types of capsules to which every input is coupled by 1/n.
+
+    Adam moves every weight by about its learning rate, however many inputs a channel has; with the
+    20,736 of CapsNet and without the coupling, the first step takes lengths from 0.1 to 0.9.
+    """
+
+    def __init__(self, *args: Any, n_types: int, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.n_types = n_types
+        first_weights(self, std=0.1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """What the types take up of the features."""
+        weight = self.weight / self.n_types
+        return functional.conv2d(features, weight, self.bias, self.stride, self.padding)
 
 
 @final
@@ -91,6 +119,9 @@ class PrimaryCapsules(nn.Module):
             :class:`RectifiedActivation` (Choi), or None for poses as they are (EM).
         activations: give every capsule an activation too: the logistic of a second convolution
             (EM). Without, ``activations`` is None.
+        coupled: divide the convolution, but for its bias, by the number of types, as one pass of
+            routing with equal couplings does (the authors' code of Sabour 2017). Weights then start
+            with a standard deviation of 0.1, as there, and biases at 0.1.
     """
 
     def __init__(
@@ -106,6 +137,7 @@ class PrimaryCapsules(nn.Module):
         batch_norm: bool = False,
         nonlinearity: Nonlinearity | None = Squash,
         activations: bool = False,
+        coupled: bool = False,
     ) -> None:
         super().__init__()
         for name, size in (("in_channels", in_channels), ("n_types", n_types), ("d", d)):
@@ -116,7 +148,7 @@ class PrimaryCapsules(nn.Module):
         self.padding = pair("padding", padding, least=0)
         self.n_types = n_types
         self.d = d
-        self.pose_conv = self._convolution(in_channels, n_types * d, bias)
+        self.pose_conv = self._convolution(in_channels, n_types * d, bias, coupled)
         self.norm: nn.Module = nn.Identity()
         if batch_norm:
             self.norm = nn.BatchNorm2d(n_types * d, eps=1e-3, momentum=0.01)
@@ -125,8 +157,11 @@ class PrimaryCapsules(nn.Module):
             self._convolution(in_channels, n_types, bias) if activations else None
         )
 
-    def _convolution(self, in_channels: int, out_channels: int, bias: bool) -> nn.Conv2d:
-        return nn.Conv2d(
+    def _convolution(
+        self, in_channels: int, out_channels: int, bias: bool, coupled: bool = False
+    ) -> nn.Conv2d:
+        make = partial(CoupledConv2d, n_types=self.n_types) if coupled else nn.Conv2d
+        return make(
             in_channels, out_channels, self.kernel_size, self.stride, self.padding, bias=bias
         )
 

@@ -1,5 +1,8 @@
 """The networks of Sabour 2017: CapsNet, and the convolutional baselines of Table 1.
 
+The paper prints no first weights. CapsNet's convolutions, its class capsules and the coupling of
+its primary capsules are those of the authors' code; the decoder starts as PyTorch's layers do.
+
 The same network with other routings, widths and backbones serves Yang 2021 (Table I), section 4.1
 of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5).
 """
@@ -11,6 +14,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
+from torchcaps.layers.primary import first_weights
 from torchcaps.models.backbones import BackboneFactory, ConvBackbone, ImageConv2d
 from torchcaps.models.network import Classifier, ImageShape, Network
 from torchcaps.routing import DynamicRouting, RoutingFactory
@@ -62,6 +66,8 @@ class CapsNet(Network):
         if n_objects > n_classes:
             raise ValueError(f"an image cannot show {n_objects} of {n_classes} classes")
         self.backbone = backbone(image_shape[0])
+        if isinstance(self.backbone, ConvBackbone):
+            first_weights(self.backbone.conv, std=0.05)
         height, width = (
             (n + 2 * padding - 9) // stride + 1
             for n in self.backbone.output_size(image_shape[1], image_shape[2])
@@ -78,6 +84,7 @@ class CapsNet(Network):
             kernel_size=9,
             stride=stride,
             padding=padding,
+            coupled=True,
         )
         self.classes = LinearCapsules(
             height * width * n_types,

@@ -85,6 +85,8 @@ def _digits(row: Row) -> list[Recipe]:
             "AdamW, one cycle, shifts by whole pixels, two of five digits rotated a little, two of "
             "five bent; all 60,000 images, last epoch.",
             train_transforms=SHARP_DIGITS,
+            batch_size=256,
+            lr=2e-3,
             epochs=150,
         ),
         row("choi2019/mnist", notes, train_transforms=(DIGITS,), epochs=100, batch_size=256),
@@ -99,7 +101,7 @@ def _overlapping(row: Row) -> list[Recipe]:
     facts = find("diverse_multimnist")
     normalise = Normalise(facts.mean * 3, facts.std * 3)
     drawn = "AdamW, one cycle; pairs drawn anew from all 60,000 digits, last epoch."
-    recipes = [row("sabour2017/multimnist", drawn, epochs=150)]
+    recipes = [row("sabour2017/multimnist", drawn, batch_size=128, lr=2e-3, epochs=600)]
     for pose, epochs in (("matrix", 300), ("vector", 150)):
         recipes.append(
             row(
