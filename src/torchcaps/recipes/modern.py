@@ -87,7 +87,7 @@ def _digits(row: Row) -> list[Recipe]:
             train_transforms=SHARP_DIGITS,
             batch_size=256,
             lr=2e-3,
-            epochs=150,
+            epochs=200,
         ),
         row("choi2019/mnist", notes, train_transforms=(DIGITS,), epochs=100, batch_size=256),
     ]
@@ -101,7 +101,7 @@ def _overlapping(row: Row) -> list[Recipe]:
     facts = find("diverse_multimnist")
     normalise = Normalise(facts.mean * 3, facts.std * 3)
     drawn = "AdamW, one cycle; pairs drawn anew from all 60,000 digits, last epoch."
-    recipes = [row("sabour2017/multimnist", drawn, batch_size=128, lr=2e-3, epochs=600)]
+    recipes = [row("sabour2017/multimnist", drawn, batch_size=128, lr=2e-3, epochs=400)]
     for pose, epochs in (("matrix", 300), ("vector", 150)):
         recipes.append(
             row(
