@@ -19,7 +19,6 @@ __all__ = [
     "optimiser_tensors",
     "restore_optimiser",
     "set_lr",
-    "update_average",
 ]
 
 
@@ -146,14 +145,3 @@ def lr_factor(recipe: Recipe, clock: Clock) -> float:
     rise = recipe.warmup * clock.steps_per_epoch
     warm = min(1.0, (clock.step + 1) / rise) if rise >= 1 else 1.0
     return warm * recipe.schedule(clock)
-
-
-@torch.no_grad()
-def update_average(
-    average: Mapping[str, Tensor], network: nn.Module, decay: float, step: int
-) -> None:
-    """Move averaged weights towards a network's."""
-    # the first steps count more, so that the random start is forgotten
-    decay = min(decay, (1 + step) / (10 + step))
-    own = [p.detach() for p in network.parameters()]
-    torch._foreach_lerp_(list(average.values()), own, 1 - decay)

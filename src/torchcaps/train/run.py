@@ -16,6 +16,7 @@ from torchcaps.data import Batches
 from torchcaps.models import Network, save
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
+from torchcaps.train.averaging import settle_statistics, update_average
 from torchcaps.train.board import Board
 from torchcaps.train.building import hasten_statistics, make_network, spread
 from torchcaps.train.checkpoint import (
@@ -30,7 +31,7 @@ from torchcaps.train.diagnose import culprit
 from torchcaps.train.evaluate import score
 from torchcaps.train.facts import peak_mib, result_row
 from torchcaps.train.folder import RunFolder
-from torchcaps.train.optimisers import lr_factor, make_optimisers, set_lr, update_average
+from torchcaps.train.optimisers import lr_factor, make_optimisers, set_lr
 from torchcaps.train.process import Process, UseError
 from torchcaps.train.report import Now, Rate, Reporter
 from torchcaps.train.saver import Saver
@@ -267,12 +268,15 @@ class Run:
             self._interrupt()
 
     def _evaluated(self) -> Network:
-        """The network whose scores count: averaged weights, the leader's statistics of today."""
+        """The network whose scores count: averaged weights, with the leader's statistics."""
         self.process.align(self.network.buffers())
         if self.averaged is None:
             return self.network.eval()
         for ours, theirs in zip(self.averaged.buffers(), self.network.buffers(), strict=True):
             ours.copy_(theirs)
+        # always the same images, so that an epoch's score can be had again
+        settle_statistics(self.averaged, self.batches.epoch(0), self.recipe, self.process.device)
+        self.process.align(self.averaged.buffers())
         return self.averaged
 
     def _score(self, network: Network, source: Any, precision: str) -> float:
