@@ -42,6 +42,8 @@ class CapsNet(Network):
         routing: a routing class, or a partial of one.
         weight_std: standard deviation of the class capsules' weights at the start; 0.1 is the
             authors' code.
+        coupled: start both convolutions as the authors' code does, and couple the primary capsules
+            to the features by 1 / n_types; else a convolution as PyTorch starts it.
         reconstructs: add the decoder.
         n_objects: objects in one image; as many classes are decoded at test time.
     """
@@ -59,6 +61,7 @@ class CapsNet(Network):
         padding: int = 0,
         routing: RoutingFactory = ROUTING,
         weight_std: float = 0.1,
+        coupled: bool = True,
         reconstructs: bool = True,
         n_objects: int = 1,
     ) -> None:
@@ -66,7 +69,7 @@ class CapsNet(Network):
         if n_objects > n_classes:
             raise ValueError(f"an image cannot show {n_objects} of {n_classes} classes")
         self.backbone = backbone(image_shape[0])
-        if isinstance(self.backbone, ConvBackbone):
+        if coupled and isinstance(self.backbone, ConvBackbone):
             first_weights(self.backbone.conv, std=0.05)
         height, width = (
             (n + 2 * padding - 9) // stride + 1
@@ -84,7 +87,7 @@ class CapsNet(Network):
             kernel_size=9,
             stride=stride,
             padding=padding,
-            coupled=True,
+            coupled=coupled,
         )
         self.classes = LinearCapsules(
             height * width * n_types,

@@ -4,14 +4,20 @@ The network of Sabour 2017 with one table of coefficients in place of couplings;
 weights is followed by one on the coefficients. ``-plain`` rows are the table's "/FC", without the
 reconstruction network. The paper gives decays and some batch sizes. It leaves open: the first
 learning rate on MNIST (0.001 as elsewhere), augmentation (as in Sabour 2017), the epochs, and the
-step on the coefficients, for which the authors' code has Adam at a fifth of the weights' rate. It
-speaks of no held-out images: all are trained on and the last epoch is scored, at which the learning
-rate is a 45th of the first or less.
+step on the coefficients, for which the authors' code has Adam at a fifth of the weights' rate.
+
+The learning rate rises over the first 400 steps or so, which the paper does not say: coefficients
+of 1 weigh votes ten times as much as couplings do, and at 0.001 from the first step all lengths ran
+to 1 and MNIST was not learned in 480 steps of 12 images; with the rise it was from the 60th on.
 
 Adam moves a coefficient by about its rate in every step. On MNIST, where the rate halves every
 1,000 steps, it can go 0.3 in all; on Fashion-MNIST, where it falls by 0.96, 4.9. It went all of
 that way there: in the end 53 of 1,152 children counted for the right class, and accuracy was below
 that of dynamic routing. Rates that allow 0.3 to 0.5 are taken on the other sets.
+
+The paper speaks of no held-out images. On MNIST and MultiMNIST the epoch is chosen on a held-out
+tenth; on Fashion-MNIST and CIFAR-10 all images are trained on and the last epoch is scored, at
+which the rate is a 45th of the first or less.
 """
 
 from functools import partial
@@ -55,27 +61,29 @@ def yang() -> list[Recipe]:
                 full,
                 network=full,
                 published=Published(where, round(100 - error, 2), what=what),
+                notes=base.notes + " The rate rises over the first 400 steps.",
             )
             if variant == "dynamic":
                 recipe = recipe.variant(
                     full,
-                    network=base.network,
+                    notes=base.notes,
                     iterations=3,
+                    warmup=base.warmup if name == "multimnist" else 0.0,
                     coefficient_lr=0.0,
                 )
             if variant.endswith("-plain"):
                 recipe = recipe.variant(full, reconstruction_weight=0.0)
                 if name == "mnist":
-                    recipe = recipe.variant(full, batch_size=32)
+                    recipe = recipe.variant(full, batch_size=32, warmup=0.25)
             recipes.append(recipe)
     return recipes
 
 
 def _sets() -> dict[str, Recipe]:
-    """How each set is trained on; the network is that of the row with dynamic routing."""
+    """How each set is trained on."""
     mnist = Recipe(
         "yang2021/mnist",
-        "sabour2017/mnist",
+        "yang2021/mnist-dynamic",
         "mnist",
         Published("Table II"),
         notes="20 epochs as in the authors' code, first rate and augmentation as on other sets; "
@@ -85,10 +93,10 @@ def _sets() -> dict[str, Recipe]:
         reconstruction_weight=0.0005,
         lr=1e-3,
         schedule=partial(exponential, rate=0.5, every=1_000, floor=FLOOR),
+        warmup=1.0,
         epochs=20,
         batch_size=128,
         coefficient_lr=2e-4,
-        hold_out=False,
     )
     fashion = mnist.variant(
         "yang2021/fashion-mnist",
@@ -98,10 +106,10 @@ def _sets() -> dict[str, Recipe]:
         schedule=partial(exponential, rate=0.96, every=1_000, floor=FLOOR),
         epochs=200,
         coefficient_lr=2e-5,
+        hold_out=False,
     )
     cifar10 = fashion.variant(
         "yang2021/cifar10",
-        network="sabour2017/cifar10",
         dataset="cifar10",
         notes="Of training the paper says only LeakyReLU and no reconstruction: 300 epochs, rate "
         "and batch as on Fashion-MNIST, augmentation as in Sabour 2017 here.",
@@ -112,16 +120,13 @@ def _sets() -> dict[str, Recipe]:
     )
     multimnist = mnist.variant(
         "yang2021/multimnist",
-        network="sabour2017/multimnist",
         dataset="multimnist",
         notes="200,000 steps of 128, pairs drawn anew every epoch; with reconstruction, of which "
-        "the paper says nothing here. The rate ends at two thirds of the first, so that the epoch "
-        "is chosen on pairs of held-out digits.",
+        "the paper says nothing here.",
         train_transforms=(),
         measure="top2",
         schedule=partial(exponential, rate=0.96, every=20_000, floor=FLOOR),
         epochs=475,
         coefficient_lr=2e-6,
-        hold_out=True,
     )
     return {"mnist": mnist, "fashion-mnist": fashion, "cifar10": cifar10, "multimnist": multimnist}
