@@ -67,6 +67,23 @@ def test_the_first_iteration_couples_uniformly_and_later_ones_do_not() -> None:
     assert len(layer.entropies) == 3
 
 
+def test_the_entropy_of_parents_that_compete_over_the_image_is_of_all_parents_of_a_child() -> None:
+    network = tc.build("hinton2018/smallnorb-small").eval()
+    images = torch.rand(2, 2, 32, 32, generator=torch.Generator().manual_seed(0))
+    traced = analysis.trace(network, images)[0]
+    couplings, child = traced.couplings[-1], traced.child
+    entropies, limits = [], []
+    for number in child.unique():
+        of_child = couplings[:, child == number].flatten(1)  # [b (p j)]
+        torch.testing.assert_close(of_child.sum(dim=1), torch.ones(2))
+        entropies.append(torch.special.entr(of_child).sum(dim=1).mean())
+        limits.append(math.log(of_child.shape[1]))
+    layer = analysis.routing_entropy(network, images)[0]
+    assert layer.entropies[-1] == pytest.approx(float(torch.stack(entropies).mean()), rel=1e-4)
+    assert layer.limit == pytest.approx(sum(limits) / len(limits), rel=1e-4)
+    assert layer.entropies[0] == pytest.approx(layer.limit, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", CAPSULES)
 def test_the_trace_has_the_couplings_the_network_returns(name: str) -> None:
     network, images = family(name), subject(name).batch(3).images

@@ -1,12 +1,11 @@
 """How routing behaves: do logits settle, how sure are couplings, which capsules do nothing."""
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from torchcaps.analysis.trace import trace
+from torchcaps.analysis.trace import LayerTrace, trace
 from torchcaps.models import Network
 
 __all__ = [
@@ -32,7 +31,9 @@ class LayerConvergence:
 class LayerEntropy:
     """Mean entropy of a layer's couplings in nats, after each iteration.
 
-    ``limit`` is the entropy of uniform couplings: the logarithm of how many compete.
+    ``limit`` is the entropy of uniform couplings: the logarithm of how many compete. Where parents
+    at several positions compete for a child (EM routing in a convolution), both are over all of
+    them, and means over the children.
     """
 
     layer: str
@@ -95,12 +96,26 @@ def routing_entropy(
     """Mean entropy of the couplings of every layer after every iteration."""
     found = []
     for layer in trace(network, images, iterations=iterations):
-        axis = -2 if layer.competes_over == "children" else -1
-        means = (coupling_entropy(c, competes_over=layer.competes_over) for c in layer.couplings)
-        limit = math.log(layer.couplings[0].shape[axis])
-        entropies = tuple(float(mean.mean()) for mean in means)
+        over = _over_image if layer.competition == "image" else _over_window
+        entropies = tuple(over(layer, couplings) for couplings in layer.couplings)
+        limit = over(layer, torch.ones_like(layer.couplings[0][:1]))
         found.append(LayerEntropy(layer.name, layer.competes_over, entropies, limit))
     return tuple(found)
+
+
+def _over_window(layer: LayerTrace, couplings: Tensor) -> float:
+    return float(coupling_entropy(couplings, competes_over=layer.competes_over).mean())
+
+
+def _over_image(layer: LayerTrace, couplings: Tensor) -> float:
+    """Mean entropy of the couplings ``[b p s j]`` of each child, whatever position sees it."""
+    seen = layer.child >= 0
+    child = layer.child[seen].unique(return_inverse=True)[1]
+    given = couplings[:, seen]  # [b (p s) j]
+    parts = given.new_zeros(len(given), int(child.max()) + 1)
+    total = parts.index_add(1, child, given.sum(dim=-1))
+    shares = given / total[:, child, None].clamp_min(1e-30)
+    return float(parts.index_add(1, child, torch.special.entr(shares).sum(dim=-1)).mean())
 
 
 def capsule_use(network: Network, images: Tensor) -> tuple[CapsuleUse, ...]:

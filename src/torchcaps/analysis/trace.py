@@ -64,6 +64,8 @@ class LayerTrace:
         name: of the layer's module.
         routing: name of its routing.
         competes_over: the axis over which its couplings sum to one.
+        competition: "window" if they do at every position, "image" if those of a child do over all
+            positions that see it (EM routing in a convolution).
         below: grid of the children.
         above: grid of the parents.
         couplings: ``[b p i j]`` of every iteration.
@@ -80,6 +82,7 @@ class LayerTrace:
     name: str
     routing: str
     competes_over: str
+    competition: str
     below: Grid
     above: Grid
     couplings: tuple[Tensor, ...]
@@ -169,6 +172,7 @@ def _layer(calls: Sequence[Call], iterations: int | None) -> LayerTrace:
         name=last.name,
         routing=type(routing).__name__,
         competes_over=routing.competes_over,
+        competition=last.layer.competition if isinstance(last.layer, ConvCapsules) else "window",
         below=below,
         above=above,
         couplings=tuple(one.detach() for one in couplings),
