@@ -14,6 +14,7 @@ from torchcaps import analysis
 from torchcaps.analysis.parse import receptive_fields
 from torchcaps.analysis.routing import _use
 from torchcaps.capsules import Capsules, Output
+from torchcaps.data import CentreCrop
 
 
 class Bare(tc.Network):
@@ -267,6 +268,14 @@ def test_receptive_fields_follow_strides_and_padding(
 ) -> None:
     rows, columns = receptive_fields(family(name), torch.rand(1, 1, 28, 28), (grid, grid))
     assert rows == columns == (start, step)
+
+
+def test_receptive_fields_begin_where_the_image_is_cropped() -> None:
+    prepared = analysis.Prepared(family("dynamic"), (CentreCrop(28),), (1, 40, 34)).eval()
+    rows, columns = receptive_fields(prepared, torch.rand(1, 1, 40, 34), (6, 6))
+    assert (rows, columns) == ((6 + 8, 2), (3 + 8, 2))
+    rows, columns = receptive_fields(prepared, torch.rand(1, 1, 40, 34), (4, 4))  # no layer's
+    assert (rows, columns) == ((6 + 3, 7), (3 + 3, 7))
 
 
 def test_a_network_without_capsules_says_so() -> None:

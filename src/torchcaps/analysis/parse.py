@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchcaps.analysis.outputs import evaluating
+from torchcaps.analysis.subjects import Prepared
 from torchcaps.analysis.trace import LayerTrace, trace
 from torchcaps.models import Network
 
@@ -187,11 +188,13 @@ def receptive_fields(network: Network, image: Tensor, grid: tuple[int, int]) -> 
     """Centres of the receptive fields of a grid of features, in pixels from the first one.
 
     Every convolution and pooling is followed by the sizes of the maps it takes and gives: maps of
-    one size lie on one grid, so that shortcuts of residual blocks change nothing.
+    one size lie on one grid, so that shortcuts of residual blocks change nothing. What a network
+    sees of the image begins where `CentreCrop` cuts.
     """
-    height, width = image.shape[-2:]
+    height, width = _size(network.prepare(image) if isinstance(network, Prepared) else image)
+    top, left = (image.shape[-2] - height) // 2, (image.shape[-1] - width) // 2
     known: dict[tuple[int, int], tuple[Axis, Axis]] = {
-        (height, width): (Axis(0.0, 1.0), Axis(0.0, 1.0))
+        (height, width): (Axis(top, 1.0), Axis(left, 1.0))
     }
 
     def follow(module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
@@ -216,8 +219,8 @@ def receptive_fields(network: Network, image: Tensor, grid: tuple[int, int]) -> 
     if grid in known:
         return known[grid]
     return (
-        Axis((height / grid[0] - 1) / 2, height / grid[0]),
-        Axis((width / grid[1] - 1) / 2, width / grid[1]),
+        Axis(top + (height / grid[0] - 1) / 2, height / grid[0]),
+        Axis(left + (width / grid[1] - 1) / 2, width / grid[1]),
     )
 
 
