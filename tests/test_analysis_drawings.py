@@ -12,7 +12,7 @@ from torchcaps import analysis
 from torchcaps.analysis.perturbation import SHAPE, perturb_poses, step_scale
 from torchcaps.analysis.segmentation import Choice, in_order
 from torchcaps.capsules import Capsules, Output
-from torchcaps.data import POSE, Batches, Strokes
+from torchcaps.data import POSE, Batches, CentreCrop, Strokes
 from torchcaps.layers import Decoder
 
 
@@ -174,6 +174,18 @@ def test_reconstructions_come_from_label_and_prediction() -> None:
     assert float(found.error_prediction[1]) > 0.01
     assert found.failures.labels.tolist() == [1]
     torch.testing.assert_close(found.failures.images, drawn[1:2])
+
+
+def test_reconstructions_are_of_what_is_left_of_a_cropped_image() -> None:
+    poses = torch.ones(2, 3, 4)
+    network = Known(poses)
+    labels = torch.tensor([0, 1])
+    drawn = network.decoder.decode(poses, labels).detach()
+    images = torch.nn.functional.pad(drawn, (2, 2, 2, 2), value=9.0)
+    prepared = analysis.Prepared(network, (CentreCrop(4),), (1, 8, 8)).eval()
+    found = analysis.reconstructions(prepared, images, labels)
+    torch.testing.assert_close(found.images, drawn)
+    torch.testing.assert_close(found.error_label, torch.zeros(2), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", DECODED)

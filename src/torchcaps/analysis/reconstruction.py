@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.analysis.outputs import evaluating, in_parts
+from torchcaps.analysis.subjects import Prepared
 from torchcaps.layers import Decoder
 from torchcaps.models import Network
 
@@ -17,7 +18,7 @@ class Reconstructions:
     """What a decoder makes of some images.
 
     Attributes:
-        images: ``[b c h w]``.
+        images: ``[b c h w]``, what the network sees of them.
         labels: ``[b]``.
         predictions: ``[b]``.
         from_label: ``[b c h w]``, decoded from the capsule of the true class.
@@ -71,6 +72,8 @@ def reconstructions(network: Network, images: Tensor, labels: Tensor) -> Reconst
     with evaluating(network):
         true = torch.cat([decoder.decode(p, c) for p, c in _pairs(poses, labels)])
         guess = torch.cat([decoder.decode(p, c) for p, c in _pairs(poses, predictions)])
+    if isinstance(network, Prepared):
+        images = network.prepare(images)
     if true.shape != images.shape:
         raise ValueError(
             f"the decoder draws {list(true.shape[1:])} and the images are {list(images.shape[1:])}"
