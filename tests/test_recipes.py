@@ -243,6 +243,14 @@ def test_lengths_are_the_authors_steps() -> None:
         assert taken == pytest.approx(steps, rel=0.002), name
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, recipe in RECIPES.items() if recipe.dataset == "multimnist"]
+)
+def test_pairs_are_scored_on_fewer_than_in_the_papers_and_say_so(name: str) -> None:
+    assert find("multimnist").counts["test"] == 10_000
+    assert "10,000 pairs" in RECIPES[name].notes
+
+
 class Refuse(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

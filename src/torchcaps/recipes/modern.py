@@ -27,7 +27,7 @@ from torchcaps.data import (
 )
 from torchcaps.recipes.base import Recipe
 from torchcaps.recipes.choi import choi
-from torchcaps.recipes.sabour import sabour
+from torchcaps.recipes.sabour import SCORED, sabour
 from torchcaps.recipes.schedules import one_cycle
 from torchcaps.recipes.tsai import NORMALISE, tsai
 from torchcaps.recipes.yang import yang
@@ -101,7 +101,8 @@ def _overlapping(row: Row) -> list[Recipe]:
     facts = find("diverse_multimnist")
     normalise = Normalise(facts.mean * 3, facts.std * 3)
     drawn = "AdamW, one cycle; pairs drawn anew from all 60,000 digits, last epoch."
-    recipes = [row("sabour2017/multimnist", drawn, batch_size=128, lr=2e-3, epochs=400)]
+    notes = drawn + SCORED
+    recipes = [row("sabour2017/multimnist", notes, batch_size=128, lr=2e-3, epochs=400)]
     for pose, epochs in (("matrix", 300), ("vector", 150)):
         recipes.append(
             row(
