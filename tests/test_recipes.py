@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import torchcaps as tc
 from test_data_batches import draws
 from test_models import COUNTS
-from torchcaps.data import find
+from torchcaps import data
+from torchcaps.data import augment, find
 from torchcaps.data.augment import as_float
 from torchcaps.recipes import PAPERS, RECIPES, Recipe, get
 from torchcaps.recipes.base import RANGES, SETTABLE
+from torchcaps.recipes.tsai import NORMALISE
 from torchcaps.results.tables import TITLES
 from torchcaps.routing import DiscriminativeRouting
 
@@ -249,6 +252,27 @@ def test_lengths_are_the_authors_steps() -> None:
 def test_pairs_are_scored_on_fewer_than_in_the_papers_and_say_so(name: str) -> None:
     assert find("multimnist").counts["test"] == 10_000
     assert "10,000 pairs" in RECIPES[name].notes
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("Sabour 2017, MNIST", "sabour2017/mnist"),
+        ("Sabour 2017, CIFAR-10", "sabour2017/cifar10"),
+        ("Sabour 2017, smallNORB (resized to 48)", "sabour2017/smallnorb"),
+        ("Hinton 2018, smallNORB (resized to 48)", "hinton2018/smallnorb"),
+        ("Choi 2019, MNIST", "choi2019/mnist"),
+        ("Choi 2019, CIFAR-10", "choi2019/cifar10"),
+        ("Tsai 2020, CIFAR", "tsai2020/cifar10-resnet"),
+        ("Tsai 2020, DiverseMultiMNIST", "tsai2020/diversemultimnist-vector"),
+        ("Zhao 2020, CIFAR-10", "zhao2020/cifar10"),
+        ("Zhao 2020, smallNORB (resized to 48)", "zhao2020/smallnorb"),
+    ],
+)
+def test_the_table_of_augmentations_is_what_the_recipes_do(row: str, name: str) -> None:
+    names = {**vars(data), "mean": NORMALISE.mean, "std": NORMALISE.std}
+    (cell,) = re.findall(rf"^\| {re.escape(row)} \| (.+) \|$", augment.__doc__ or "", re.MULTILINE)
+    assert repr(eval(f"({cell},)", names)) == repr(RECIPES[name].train_transforms)
 
 
 class Refuse(TorchDispatchMode):

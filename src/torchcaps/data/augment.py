@@ -11,7 +11,8 @@ What the papers do to their training images:
 |---|---|
 | Sabour 2017, MNIST | Shift(2) |
 | Sabour 2017, CIFAR-10 | Crop(24), Flip(), Brightness(), Contrast(), Standardise() |
-| Sabour 2017, smallNORB (resized to 48) | Crop(32), Brightness(), Contrast(), Standardise() |
+| Sabour 2017, smallNORB (resized to 48) | Crop(32) |
+| Hinton 2018, smallNORB (resized to 48) | Crop(32), Brightness(), Contrast(), Standardise() |
 | Choi 2019, MNIST | Affine(translation=0.1, fill="nearest") |
 | Choi 2019, CIFAR-10 | Affine(rotation=20, translation=0.1, fill="nearest"), Flip() |
 | Tsai 2020, CIFAR | PadCrop(4), Flip(), Normalise(mean, std) |
