@@ -1,10 +1,12 @@
 """What a run makes of a network before it trains it."""
 
 import pytest
+import torch
 from torch import nn
 
 import torchcaps as tc
 from torchcaps.train.building import hasten_statistics
+from torchcaps.train.evaluate import tensor_float
 
 
 @pytest.mark.parametrize(("steps", "left"), [(163, 0.007), (30, 0.05), (100_000, 0.0)])
@@ -26,3 +28,12 @@ def test_other_momenta_stay() -> None:
     norms[0].momentum = None
     hasten_statistics(net, 1)
     assert [norm.momentum for norm in norms] == [None] + [0.1] * (len(norms) - 1)
+
+
+@pytest.mark.parametrize(("precision", "exact"), [("float32", True), ("auto", False)])
+def test_float32_on_a_gpu_is_not_tensor_float_32(precision: str, exact: bool) -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    with tensor_float(torch.device("cuda"), precision):
+        assert torch.get_float32_matmul_precision() == ("highest" if exact else "high")
+        assert torch.backends.cudnn.allow_tf32 is not exact
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before

@@ -1,6 +1,7 @@
 """How many images a network gets right."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from torchcaps.models import predict
 from torchcaps.recipes import Measure
 from torchcaps.train.process import Process
 
-__all__ = ["Score", "autocast", "right", "score", "truth"]
+__all__ = ["Score", "autocast", "right", "score", "tensor_float", "truth"]
 
 
 class Score(NamedTuple):
@@ -46,6 +47,25 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Lower precision where the recipe asks for it."""
     on = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
     return torch.autocast(device.type, torch.bfloat16, enabled=on)
+
+
+@contextmanager
+def tensor_float(device: torch.device, precision: str) -> Iterator[None]:
+    """TensorFloat-32, 10 bits for factors in products and convolutions, unless float32 is asked.
+
+    PyTorch's own setting is float32 for the products and TensorFloat-32 for the convolutions.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+    torch.backends.cudnn.allow_tf32 = precision != "float32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def score(
@@ -85,7 +105,8 @@ def score(
         shard=(process.rank, process.world),
     )
     total = torch.zeros(2, dtype=torch.long, device=process.device)
-    with torch.no_grad(), autocast(process.device, precision):
+    device = process.device
+    with torch.no_grad(), autocast(device, precision), tensor_float(device, precision):
         for batch in batches.epoch(0):
             scores = network(batch.images).scores
             hits = right(scores.float(), truth(batch, n_classes), measure)

@@ -11,6 +11,7 @@ import torch
 from torchcaps.recipes import Recipe
 from torchcaps.results import check_record
 from torchcaps.train.building import check_recipe
+from torchcaps.train.evaluate import tensor_float
 from torchcaps.train.folder import RunFolder, default_folder, described
 from torchcaps.train.process import Process, UseError, joined
 from torchcaps.train.recording import keep as keep_run
@@ -127,18 +128,16 @@ def _prepared(recipe: Recipe, process: Process, deterministic: bool) -> Iterator
         yield
         return
     benchmark = torch.backends.cudnn.benchmark
-    precision = torch.get_float32_matmul_precision()
     fixed = torch.are_deterministic_algorithms_enabled()
     if deterministic:
         # without it cuBLAS refuses to be deterministic
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = not deterministic
-    torch.set_float32_matmul_precision("highest" if recipe.precision == "float32" else "high")
     torch.use_deterministic_algorithms(deterministic)
     torch.cuda.reset_peak_memory_stats(process.device)
     try:
-        yield
+        with tensor_float(process.device, recipe.precision):
+            yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
-        torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(fixed)

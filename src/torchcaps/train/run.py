@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 
 from torchcaps.data import Batches
@@ -338,8 +337,6 @@ class Run:
         if lost:
             held_out = self._score(network, self.sources.validation, self.recipe.precision)
         if self.sources.test is not None:
-            if self.process.device.type == "cuda":
-                torch.set_float32_matmul_precision("highest")
             test = self._score(network, self.sources.test, "float32")
         row: dict[str, Any] = {}
         if self.process.leads:
