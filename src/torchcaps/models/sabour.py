@@ -1,10 +1,12 @@
 """The networks of Sabour 2017: CapsNet, and the convolutional baselines of Table 1.
 
 The paper prints no first weights. CapsNet's convolutions, its class capsules and the coupling of
-its primary capsules are those of the authors' code; the decoder starts as PyTorch's layers do.
+its primary capsules are those of the authors' code, but that the class capsules' weights are not
+cut at two deviations; the decoder starts as PyTorch's layers do.
 
 The same network with other routings, widths and backbones serves Yang 2021 (Table I), section 4.1
-of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5).
+of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5) and Choi 2019. It starts
+alike in all of them; the code of Zhao, and the code Choi names, know no coupling.
 """
 
 from functools import partial
