@@ -87,6 +87,20 @@ def test_a_head_learns_on_a_users_own_backbone(channels: int) -> None:
     assert losses[-1] < 0.3 * losses[0]
 
 
+def test_a_head_by_dynamic_routing_learns_although_it_adds_up_the_votes_of_a_whole_map() -> None:
+    torch.manual_seed(0)
+    head = tc.CapsuleHead(16, 4, routing=tc.DynamicRouting, n_types=8)
+    labels = torch.arange(32) % 4
+    features = 0.5 * torch.randn(32, 16, 7, 7) + torch.randn(4, 16, 1, 1)[labels]
+    optimiser = torch.optim.Adam(head.parameters(), lr=1e-2)
+    for _ in range(40):
+        scores = head(features).scores
+        optimiser.zero_grad()
+        tc.margin_loss(scores, labels).backward()
+        optimiser.step()
+    assert (scores.argmax(dim=-1) == labels).float().mean() > 0.9
+
+
 def library(name: str) -> Any:
     """An optional library, or a skip: some of its builds do not import beside this torch."""
     try:

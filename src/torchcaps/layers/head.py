@@ -10,6 +10,7 @@ from torchcaps.layers.linear import ClassCapsules
 from torchcaps.layers.primary import PoseNorm, PrimaryCapsules, RectifiedActivation, Squash
 from torchcaps.routing import (
     AttentionRouting,
+    DynamicRouting,
     EMRouting,
     InvertedAttentionRouting,
     RoutingFactory,
@@ -19,6 +20,10 @@ __all__ = ["CapsuleHead"]
 
 ROUTING = partial(InvertedAttentionRouting, iterations=2)
 """The default: two steps of inverted attention, scored by a linear classifier."""
+
+DYNAMIC_STD = 0.1
+"""First weights of dynamic routing, as its authors' code has them. It adds up the votes of a whole
+map: with larger ones every class starts as long as it can be and hardly learns."""
 
 
 @final
@@ -41,7 +46,8 @@ class CapsuleHead(nn.Module):
         n_types: types of primary capsules.
         d: size of all poses.
         matrix: read poses as square matrices, with d times fewer weights.
-        coordinates: add the position of a child to its vote.
+        coordinates: add the position of a child to its vote; None does so unless routing is
+            dynamic, which adds votes up: positions would make every class as long as it can be.
     """
 
     def __init__(
@@ -53,13 +59,15 @@ class CapsuleHead(nn.Module):
         n_types: int = 32,
         d: int = 16,
         matrix: bool = True,
-        coordinates: bool = True,
+        coordinates: bool | None = None,
     ) -> None:
         super().__init__()
         self.classes = ClassCapsules(
             n_types, num_classes, d, d, routing=routing, matrix=matrix, coordinates=coordinates
         )
         kind = self.classes.routing
+        if isinstance(kind, DynamicRouting):
+            nn.init.normal_(self.classes.weight, std=DYNAMIC_STD)
         inverted = isinstance(kind, InvertedAttentionRouting)
         normalised = inverted or isinstance(kind, EMRouting)
         rectified = isinstance(kind, AttentionRouting)

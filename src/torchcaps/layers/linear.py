@@ -102,7 +102,9 @@ class ClassCapsules(nn.Module):
         d_parent: size of a parent's pose; at least 2 for coordinate addition.
         routing: a routing class, or a partial of one.
         matrix: read poses as square matrices.
-        coordinates: add the position of a child to its vote, unless routing is local.
+        coordinates: add the position of a child to its vote, unless routing is local; None does so
+            unless it is dynamic, which adds votes up: positions would make every parent as long as
+            it can be.
         local: route at every position; None does so for routings that need it.
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
     """
@@ -116,7 +118,7 @@ class ClassCapsules(nn.Module):
         *,
         routing: RoutingFactory = EMRouting,
         matrix: bool = True,
-        coordinates: bool = True,
+        coordinates: bool | None = None,
         local: bool | None = None,
         weight_std: float | None = None,
     ) -> None:
@@ -124,10 +126,12 @@ class ClassCapsules(nn.Module):
         self.weight = vote_weight(
             n_types, n_parents, d_child, d_parent, matrix=matrix, std=weight_std
         )
-        if coordinates and d_parent < 2:
-            raise ValueError("coordinate addition needs a parent's pose of at least 2 numbers")
         self.shape = (n_types, d_child)
         self.routing = build_routing(routing, n_types, n_parents, d_parent)
+        if coordinates is None:
+            coordinates = not isinstance(self.routing, DynamicRouting)
+        if coordinates and d_parent < 2:
+            raise ValueError("coordinate addition needs a parent's pose of at least 2 numbers")
         self.local = self.routing.per_child if local is None else local
         if self.routing.per_child and not self.local:
             raise ValueError(
