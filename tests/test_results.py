@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -378,3 +379,12 @@ def test_a_record_that_cannot_be_written_gets_one_sentence(tmp_path: Path) -> No
     for place in (tmp_path / "file" / "accuracy.csv", tmp_path):
         with pytest.raises(OSError, match=r"cannot be added to .* name another file"):
             append_row(place, row())
+
+
+def test_a_lock_that_cannot_be_had_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchcaps.results.record.PATIENCE", 0.1)
+    held = FileLock(tmp_path / ".accuracy.csv.lock")
+    with held, pytest.raises(OSError, match=r"added to \(The file lock .* --results"):
+        append_row(tmp_path / "accuracy.csv", row())

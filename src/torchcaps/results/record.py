@@ -98,6 +98,9 @@ def _kinds() -> dict[str, type]:
 KINDS: dict[str, type] = _kinds()
 """Column -> type of its values."""
 
+PATIENCE = 60.0
+"""Seconds to wait for another process that adds a row, or for a lock that cannot be had."""
+
 COLUMNS = tuple(KINDS)
 OPTIONAL = ("validation", "paper", "peak_mib")
 
@@ -130,12 +133,12 @@ def _alone(path: Path) -> Iterator[None]:
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        lock.acquire(timeout=PATIENCE)
         path.open("ab").close()
     except OSError as error:
         raise OSError(
-            f"{path} cannot be added to ({error.strerror}); make it and its folder writable, or "
-            "name another file with --results"
+            f"{path} cannot be added to ({error.strerror or error}); make it and its folder "
+            "writable, or name another file with --results"
         ) from error
     try:
         yield
