@@ -350,6 +350,11 @@ def test_lines_say_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert printed[0].startswith("epoch 1/3  step 10/30  loss ")
     assert "validation" in printed[1]
     assert any((tmp_path / "tensorboard").iterdir())
+    train(small(limit=64, batch_size=64), out=tmp_path / "short", device="cpu", reporter=Lines())
+    looks = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" left")]
+    assert looks[0].endswith(" ? left")
+    train(small(limit=64, batch_size=64, epochs=1), out=tmp_path / "one", reporter=Lines())
+    assert " 0:00 left" in capsys.readouterr().out
 
 
 def test_a_batch_that_cannot_be_shared_or_one_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a user sees of a run while it goes: a bar on a terminal, lines elsewhere, or nothing."""
 
+import math
 import sys
 import time
 from typing import Any, NamedTuple, TextIO
@@ -21,7 +22,7 @@ class Now(NamedTuple):
         accuracy: percent of the epoch's training images right so far.
         images_per_s: lately.
         peak_mib: the most memory used.
-        seconds_left: of the run at this speed.
+        seconds_left: of the run at this speed; infinity before there is one.
     """
 
     epoch: int
@@ -179,6 +180,8 @@ class Rate:
 
 
 def _left(seconds: float) -> str:
+    if seconds == math.inf:
+        return "?"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -205,7 +206,7 @@ class Run:
             accuracy=100 * hits / max(1, count),
             images_per_s=rate,
             peak_mib=peak_mib(self.process.device),
-            seconds_left=left / max(rate, 1e-9),
+            seconds_left=math.inf if left and not rate else left / max(rate, 1e-9),
         )
 
     def _check(self) -> None:
