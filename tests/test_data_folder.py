@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import data_files as files
-from torchcaps.data import FileFormatError, folder, load, load_folder
+from torchcaps.data import FileFormatError, describe_folder, folder, load, load_folder
 
 RNG = np.random.default_rng(0)
 
@@ -226,6 +226,14 @@ def test_a_broken_image_is_named_in_one_sentence(tmp_path: Path, content: bytes)
     with pytest.raises(FileFormatError, match=r"2\.png cannot be used") as caught:
         load_folder(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_link_to_nowhere_is_named_in_one_sentence(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "1.png", 4, 4)
+    (tmp_path / "a" / "2.png").symlink_to(tmp_path / "nowhere.png")
+    for look in (load_folder, describe_folder):
+        with pytest.raises(FileFormatError, match=r"2\.png cannot be used: No such file"):
+            look(tmp_path)
 
 
 def test_deep_and_huge_images_are_refused(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def describe_folder(path: Path) -> dict[str, Any]:
     bases = [path / part for part in folder_parts(path)] or [path]
     classes = _classes(bases[0])
     files = [file for base in bases for file, _ in _images(base, classes, _everything)]
-    listed = "".join(f"{f.relative_to(path).as_posix()}\0{f.stat().st_size}\0" for f in files)
+    listed = "".join(f"{f.relative_to(path).as_posix()}\0{_size(f)}\0" for f in files)
     digest = hashlib.sha256(os.fsencode(listed)).hexdigest()
     found = {"classes": list(classes), "images": len(files), "files_sha256": digest}
     return found if files else {}
@@ -255,15 +255,28 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
+def _size(path: Path) -> int:
+    with _usable(path):
+        return path.stat().st_size
+
+
 def _opened(path: Path, read: Callable[[IO[bytes]], T]) -> T:
-    try:
+    with _usable(path):
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileFormatError("it is not a regular file")
         with path.open("rb") as file:
             return read(file)
-    except FileFormatError as error:
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Name the file that cannot be read."""
+    try:
+        yield
+    except (FileFormatError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise FileFormatError(
-            f"{path} cannot be used: {error}; convert it to a usual 8-bit image or remove it"
+            f"{path} cannot be used: {why}; convert it to a usual 8-bit image or remove it"
         ) from None
 
 
