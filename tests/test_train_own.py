@@ -35,6 +35,9 @@ def test_the_network_adapts_to_a_user_s_own_images() -> None:
     for words in ([], ["--data", "mine"]):
         scored = invoke("evaluate", "run", *words, "--device", "cpu")
         assert "100.00 % of 20 images" in scored.stdout
+    alone = shutil.copy("run/weights.safetensors", "alone.safetensors")
+    refused = invoke("evaluate", alone, "--device", "cpu")
+    assert "or the folder of your own images with --data" in one_sentence(refused, 2)
 
 
 def test_a_network_sees_other_images_as_it_saw_those_it_was_trained_on(

@@ -187,7 +187,8 @@ def evaluate_files(
         there = sources.validation if split == "test" else sources.test
         hint = "" if there is None else f"; it has {other} images: --split {other}"
         raise UseError(f"there are no {split} images: {own_data or chosen.name} has none{hint}")
-    remedy = "name another --recipe" if own_data is None else "give a folder that has them"
+    here = "name another --recipe, or the folder of your own images with --data"
+    remedy = here if own_data is None else "give a folder that has them"
     for path, network in zip(paths, networks, strict=True):
         if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
             raise UseError(
