@@ -94,6 +94,11 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     ),
     ("at least 2 numbers", lambda: tc.ClassCapsules(3, 2, 8, 1, matrix=False)),
     ("n_types must be at least 1", lambda: tc.PrimaryCapsules(3, 0, 8)),
+    ("n_types must be a whole number", lambda: tc.PrimaryCapsules(3, cast(Any, True), 8)),
+    ("num_classes must be a whole", lambda: tc.CapsuleHead(512, num_classes=cast(Any, 2.5))),
+    ("in_channels must be a whole", lambda: tc.CapsuleHead(cast(Any, "512"), num_classes=2)),
+    ("d_parent must be a whole", lambda: tc.LinearCapsules(4, 3, 8, cast(Any, 8.0))),
+    ("n_children must be a whole", lambda: tc.DynamicRouting(cast(Any, None), 3, 4)),
     ("takes features [b 3 h w]", lambda: tc.PrimaryCapsules(3, 2, 8)(torch.zeros(2, 4, 5, 5))),
     (
         "9x9 kernel does not fit features of 5x5",

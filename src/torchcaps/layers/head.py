@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, Output
+from torchcaps.capsules import Capsules, Output, check_sizes
 from torchcaps.layers.linear import ClassCapsules
 from torchcaps.layers.primary import PoseNorm, PrimaryCapsules, RectifiedActivation, Squash
 from torchcaps.routing import (
@@ -62,6 +62,7 @@ class CapsuleHead(nn.Module):
         coordinates: bool | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(in_channels=in_channels, num_classes=num_classes, n_types=n_types, d=d)
         self.classes = ClassCapsules(
             n_types, num_classes, d, d, routing=routing, matrix=matrix, coordinates=coordinates
         )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchcaps import kernels
-from torchcaps.capsules import Capsules
+from torchcaps.capsules import Capsules, check_sizes
 from torchcaps.functional import squash
 from torchcaps.layers.windows import pair
 from torchcaps.routing import CapsuleActivation
@@ -140,9 +140,7 @@ class PrimaryCapsules(nn.Module):
         coupled: bool = False,
     ) -> None:
         super().__init__()
-        for name, size in (("in_channels", in_channels), ("n_types", n_types), ("d", d)):
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, not {size}")
+        check_sizes(in_channels=in_channels, n_types=n_types, d=d)
         self.kernel_size = pair("kernel_size", kernel_size, least=1)
         self.stride = pair("stride", stride, least=1)
         self.padding = pair("padding", padding, least=0)

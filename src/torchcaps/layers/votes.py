@@ -7,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Votes
+from torchcaps.capsules import Votes, check_sizes
 from torchcaps.functional import full_precision
 
 __all__ = ["VoteNorm", "VoteNormFactory", "vote_weight"]
@@ -33,15 +33,7 @@ def vote_weight(
             otherwise as a vector.
         std: None takes sqrt(n_parents / (q n_children)), as Tsai 2020 starts from.
     """
-    sizes = {
-        "n_children": n_children,
-        "n_parents": n_parents,
-        "d_child": d_child,
-        "d_parent": d_parent,
-    }
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, not {size}")
+    check_sizes(n_children=n_children, n_parents=n_parents, d_child=d_child, d_parent=d_parent)
     rows = math.isqrt(d_child) if matrix else 1
     if matrix and rows * rows != d_child:
         raise ValueError(f"a matrix pose is square, and a child's pose of {d_child} numbers is not")

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeGuard
 from torch import Tensor, nn
 
 from torchcaps import kernels
-from torchcaps.capsules import Routed, Votes, check_alike
+from torchcaps.capsules import Routed, Votes, check_alike, check_sizes
 
 __all__ = ["Implementation", "Routing", "RoutingFactory"]
 
@@ -50,13 +50,7 @@ class Routing(nn.Module, ABC):
         implementation: Implementation = "auto",
     ) -> None:
         super().__init__()
-        for name, size in (
-            ("n_children", n_children),
-            ("n_parents", n_parents),
-            ("d_parent", d_parent),
-        ):
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, not {size}")
+        check_sizes(n_children=n_children, n_parents=n_parents, d_parent=d_parent)
         if implementation not in ("auto", "torch", "fused"):
             raise ValueError(
                 f'implementation must be "auto", "torch" or "fused", not {implementation!r}'
