@@ -94,7 +94,7 @@ def train(
                 if finished is not None:
                     reporter.say(f"{folder.path} is finished; --fresh trains it again")
             if process.any(finished is not None):
-                return _recorded(finished or {}, folder, record, command)
+                return _recorded(finished or {}, folder, record)
             root = None if data_dir is None else Path(data_dir)
             torch.manual_seed(seed)
             sources = load_sources(recipe, root=root, own=own, device=process.device)
@@ -103,7 +103,7 @@ def train(
             run.resume(tensorboard=tensorboard, save_every=save_every, keep=keep)
             try:
                 run.epochs()
-                row = _recorded(run.finish(own), folder, record, command)
+                row = _recorded(run.finish(own, command), folder, record)
                 run.heed()
                 return row
             finally:
@@ -112,12 +112,10 @@ def train(
             folder.close()
 
 
-def _recorded(
-    row: dict[str, Any], folder: RunFolder, record: str | Path | None, command: str
-) -> dict[str, Any]:
+def _recorded(row: dict[str, Any], folder: RunFolder, record: str | Path | None) -> dict[str, Any]:
     """Keep the leader's run."""
     if record is not None and row:
-        keep_run(folder, record, command=command)
+        keep_run(folder, record)
     return row
 
 

@@ -25,7 +25,7 @@ FACTS = ("recipe", "seed", "epochs", "modified", "validation", "commit", "weight
 """What a shipped file says of its run, beside its own accuracy."""
 
 
-def keep(folder: RunFolder, record: str | Path, *, command: str = "") -> None:
+def keep(folder: RunFolder, record: str | Path) -> None:
     """Add the row of a finished run to a record, if it is not in there, and its curve beside it.
 
     A run without test images has no row.
@@ -33,7 +33,7 @@ def keep(folder: RunFolder, record: str | Path, *, command: str = "") -> None:
     row = _row(folder)
     if row["test"] is None:
         return
-    entry = Row(**row, command=command)
+    entry = Row(**row)
     add_row(record, entry)
     keep_curve(record, entry, folder.epochs())
 
@@ -149,7 +149,8 @@ def _row(folder: RunFolder) -> dict[str, Any]:
             f"{folder.path / 'result.json'} is not what a run writes: {wrong[0]} is missing or of "
             "another type; train it again"
         )
-    row: dict[str, Any] = {column: result.get(column) for column in COLUMNS if column != "command"}
+    row: dict[str, Any] = {column: result.get(column) for column in COLUMNS}
+    row["command"] = row["command"] or ""  # earlier runs did not say
     if recipe := RECIPES.get(row["recipe"]):
         whole = rf"\g<0> of {recipe.epochs}"
         row["modified"] = re.sub(r"\bepochs=\d+\b(?! of)", whole, row["modified"])

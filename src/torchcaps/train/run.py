@@ -329,7 +329,7 @@ class Run:
             128 + (self.stop.signal or signal.SIGTERM),  # none where another process was asked
         )
 
-    def finish(self, own: Path | None) -> dict[str, Any]:
+    def finish(self, own: Path | None, command: str) -> dict[str, Any]:
         """Take the chosen epoch's weights, score the test set once, in float32, write the row."""
         if self.saver is not None:
             self.saver.wait()
@@ -357,6 +357,7 @@ class Run:
             )
             if lost:
                 row["modified"] = f"{row['modified']} chosen=last-epoch".strip()
+            row["command"] = command
             self.folder.write("result.json", row)
         return row
 
