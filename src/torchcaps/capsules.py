@@ -5,7 +5,7 @@ p q rows and columns of a matrix pose.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -218,15 +218,6 @@ class Votes:
         out = F.conv2d(grid, kernel, None, self.window.stride, self.window.padding)
         out = out.permute(0, 2, 3, 1).reshape(n, self.rows, *out.shape[2:], j, r)
         return out.permute(0, 2, 3, 4, 1, 5).reshape(-1, j, self.rows * r)
-
-
-def check_sizes(**sizes: object) -> None:
-    """Refuse sizes that are not whole numbers of at least 1."""
-    for name, size in sizes.items():
-        if not isinstance(size, SupportsIndex) or isinstance(size, bool):
-            raise ValueError(f"{name} must be a whole number, not {size!r}")
-        if size.__index__() < 1:
-            raise ValueError(f"{name} must be at least 1, not {size}")
 
 
 def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:

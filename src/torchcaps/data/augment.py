@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchcaps.data.checks import check_range, check_share, check_whole
+from torchcaps.checks import check_range, check_share, check_whole
 from torchcaps.data.random import Draws
 
 Transform = Callable[[Tensor, Draws], Tensor]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from torchcaps.checks import check_whole
 from torchcaps.data.augment import Transform, as_float
-from torchcaps.data.checks import check_whole
 from torchcaps.data.dataset import Batch
 from torchcaps.data.random import Draws, shuffled, stream_key
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from torchcaps.checks import check_range, check_share, check_whole
 from torchcaps.data.augment import Transform, as_float
-from torchcaps.data.checks import check_range, check_share, check_whole
 from torchcaps.data.random import Draws
 
 __all__ = ["Elastic", "Sometimes"]

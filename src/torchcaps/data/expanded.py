@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from torchcaps.checks import check_range, check_whole
 from torchcaps.data.augment import SMALLEST_SCALE, linear_map, warp
-from torchcaps.data.checks import check_range, check_whole
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits, place
 from torchcaps.data.random import Draws

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from torchcaps.data.checks import check_whole
+from torchcaps.checks import check_whole
 from torchcaps.data.dataset import ImageSet
 from torchcaps.data.readers.bytes import FileFormatError
 

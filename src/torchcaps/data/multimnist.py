@@ -5,7 +5,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from torchcaps.data.checks import check_share, check_whole
+from torchcaps.checks import check_share, check_whole
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits, place
 from torchcaps.data.random import Draws, stream_key

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchcaps.checks import check_whole
 from torchcaps.data.augment import linear_map
-from torchcaps.data.checks import check_whole
 from torchcaps.data.dataset import Batch
 from torchcaps.data.generated import Generated
 from torchcaps.data.glyphs import GLYPHS

@@ -5,7 +5,8 @@ from typing import final
 
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, Output, check_sizes
+from torchcaps.capsules import Capsules, Output
+from torchcaps.checks import check_sizes
 from torchcaps.layers.linear import ClassCapsules
 from torchcaps.layers.primary import PoseNorm, PrimaryCapsules, RectifiedActivation, Squash
 from torchcaps.routing import (

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchcaps import kernels
-from torchcaps.capsules import Capsules, check_sizes
+from torchcaps.capsules import Capsules
+from torchcaps.checks import check_sizes
 from torchcaps.functional import squash
 from torchcaps.layers.windows import pair
 from torchcaps.routing import CapsuleActivation

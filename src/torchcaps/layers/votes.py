@@ -7,7 +7,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Votes, check_sizes
+from torchcaps.capsules import Votes
+from torchcaps.checks import check_sizes
 from torchcaps.functional import full_precision
 
 __all__ = ["VoteNorm", "VoteNormFactory", "vote_weight"]

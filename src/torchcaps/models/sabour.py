@@ -5,8 +5,8 @@ its primary capsules are those of the authors' code, but that the class capsules
 cut at two deviations; the decoder starts as PyTorch's layers do.
 
 The same network with other routings, widths and backbones serves Yang 2021 (Table I), section 4.1
-of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5) and Choi 2019. It starts
-alike in all of them; the code of Zhao, and the code Choi names, know no coupling.
+of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5) and Choi 2019, all of
+them without that coupling and with PyTorch's start.
 """
 
 from functools import partial

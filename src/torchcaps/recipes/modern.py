@@ -1,4 +1,4 @@
-"""The headline rows trained as one would today: same network, same parameters, ten minutes.
+"""The headline rows trained as one would today: same network, same parameters.
 
 One-cycle learning rates over larger batches, stronger augmentation, averaged weights. Every
 training image is used and the last epoch taken, at which the learning rate has come down to

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal, TypeGuard
 from torch import Tensor, nn
 
 from torchcaps import kernels
-from torchcaps.capsules import Routed, Votes, check_alike, check_sizes
+from torchcaps.capsules import Routed, Votes, check_alike
+from torchcaps.checks import check_sizes
 
 __all__ = ["Implementation", "Routing", "RoutingFactory"]
 

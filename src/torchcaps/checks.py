@@ -11,6 +11,12 @@ def check_whole(name: str, value: object, *, least: int | None = None) -> None:
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
 
 
+def check_sizes(**sizes: object) -> None:
+    """Refuse sizes that are not whole numbers of at least 1."""
+    for name, size in sizes.items():
+        check_whole(name, size, least=1)
+
+
 def check_range(name: str, value: object, *, least: float = 0.0) -> None:
     """Refuse what is not two numbers, ``least`` or more, in order."""
     given = value if isinstance(value, tuple | list) else ()
