@@ -1,8 +1,12 @@
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+
+from torchcaps.models import pretrained
+from torchcaps.train import recording
 
 torch.set_num_threads(1)
 
@@ -18,3 +22,12 @@ def _forget_compiled_graphs() -> Iterator[None]:
     yield
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in place of the package's own; the current folder is empty too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pretrained, "weights_folder", lambda: tmp_path / "weights")
+    monkeypatch.setattr(recording, "weights_folder", lambda: tmp_path / "weights")
+    return tmp_path / "weights"

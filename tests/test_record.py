@@ -44,7 +44,7 @@ def test_the_record_and_its_curves_tell_one_story() -> None:
             assert not held_out, path.name
         else:
             assert max(held_out) == pytest.approx(last.validation, abs=6e-4), path.name
-        assert float(epochs[-1]["seconds"]) == pytest.approx(last.seconds, abs=0.1), path.name
+        assert float(epochs[-1]["seconds"]) == pytest.approx(last.seconds, abs=0.15), path.name
         steps = int(epochs[-1]["step"]) / last.epochs
         assert steps == int(epochs[0]["step"]) / int(epochs[0]["epoch"]), path.name
 

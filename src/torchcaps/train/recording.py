@@ -3,7 +3,8 @@
 import hashlib
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,9 @@ def ship(
         path = folder / file_name(recipe)
         folders, rows = zip(*candidates, strict=True)
         best = _best(rows)
-        there = None if replace else _there(path, recipe, record)
-        if there is not None:
-            others = all(row["weights_sha256"] != there["weights_sha256"] for row in rows)
-            if others and _best([there, best]) is there:
-                written[path] = {**describe(path)["trained"], "stayed": _stayed(there, best)}
-                continue
+        stays = dict if replace else partial(_stays, path, rows, best, record)
         run = folders[rows.index(best)]
-        written[path] = _ship(run, best, path, store, data_dir, device)
+        written[path] = stays() or _ship(run, best, path, store, data_dir, device, stays)
     return written
 
 
@@ -117,13 +113,22 @@ def _measure(rows: Sequence[dict[str, Any]]) -> str:
     return "test" if any(row["validation"] is None for row in rows) else "validation"
 
 
-def _stayed(there: dict[str, Any], best: dict[str, Any]) -> str:
+def _stays(
+    path: Path, rows: Sequence[dict[str, Any]], best: dict[str, Any], record: str | Path | None
+) -> dict[str, Any]:
+    """What the file that is there says of itself, and why it stays; nothing where it does not."""
+    there = _there(path, best["recipe"], record)
+    if there is None or _best([there, best]) is not there:
+        return {}
+    if any(row["weights_sha256"] == there["weights_sha256"] for row in rows):
+        return {}
     measure = _measure([there, best])
     changed = " of changed settings" if best["modified"] and not there["modified"] else ""
-    return (
+    why = (
         f"seed {there['seed']} has {there[measure]:.2f} % of the {measure} images right, and seed "
         f"{best['seed']}, the best run given{changed}, {best[measure]:.2f} %; --replace takes it"
     )
+    return {**describe(path)["trained"], "stayed": why}
 
 
 def _there(path: Path, recipe: str, record: str | Path | None) -> dict[str, Any] | None:
@@ -158,7 +163,13 @@ def _row(folder: RunFolder) -> dict[str, Any]:
 
 
 def _ship(
-    run: RunFolder, row: dict[str, Any], path: Path, store: str, data_dir: Path | None, device: str
+    run: RunFolder,
+    row: dict[str, Any],
+    path: Path,
+    store: str,
+    data_dir: Path | None,
+    device: str,
+    stays: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     """Write one file, if it fits and scores as its run did."""
     network = load(run.weights)
@@ -181,6 +192,8 @@ def _ship(
         raise ValueError(
             f"{path.name} scores {score['percent']:.2f} % and its run {row['test']:.2f} %: {why}"
         )
+    if kept := stays():  # shipped by another process while this one was scored
+        return kept
     facts |= {"test": score["percent"], "images": score["images"]}
     path.parent.mkdir(parents=True, exist_ok=True)
     save_packed(network, path, store=store, trained=facts)
