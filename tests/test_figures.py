@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from families import CAPSULES, DECODED, FAMILIES, ITERATED, subject
 from test_analysis_runs import SPEED, write_run
 from torchcaps import analysis, figures
+from torchcaps.analysis.walk import Walk
 from torchcaps.cli import app
 from torchcaps.figures.images import two_colours
 from torchcaps.figures.report import plain
@@ -326,3 +327,11 @@ def spans(numbers: dict[str, Any]) -> list[tuple[float, float, str]]:
         "*same CapsNet before training*": numbers["untrained CapsNet"],
     }
     return [(min(values), max(values), name) for name, values in found.items()]
+
+
+def test_positions_of_a_small_grid_are_whole_numbers() -> None:
+    couplings, scores = torch.rand(3, 10), torch.rand(10)
+    walk = Walk(torch.rand(1, 28, 28), torch.rand(3, 3), (0, 1, 2), couplings, scores, 4)
+    grid = figures.draw_walk(walk).axes[1]
+    ticks = [*grid.get_xticks(), *grid.get_yticks()]
+    assert ticks == [round(tick) for tick in ticks]

@@ -154,3 +154,11 @@ def test_a_run_whose_best_epoch_is_damaged_scores_its_last_and_says_so(
     weights = load(tmp_path / "run/weights.safetensors").state_dict()
     kept = load_checkpoint(tmp_path / "run/checkpoints/step-00000009").optim
     assert torch.equal(weights["classes.weight"], kept["average/classes.weight"])
+
+
+def test_a_run_may_go_on_at_another_speed(tmp_path: Path) -> None:
+    """What changes no more than rounding keeps nobody from a checkpoint."""
+    row = quick(small(), out=tmp_path)
+    (tmp_path / "result.json").unlink()
+    again = quick(small(channels_last=not small().channels_last), out=tmp_path, resume=True)
+    assert (again["test"], again["modified"]) == (row["test"], row["modified"])

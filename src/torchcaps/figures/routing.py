@@ -47,6 +47,7 @@ def draw_walk(found: Walk, *, classes: Sequence[str] = ()) -> Figure:
     axes[0].imshow(tiled(found.image[None, None], gap=0))
     name_axes(axes[0], "column (pixels)", "row (pixels)", "1. pixels")
     shown = axes[1].imshow(found.primary.cpu().numpy(), SEQUENTIAL)
+    axes[1].locator_params(integer=True)  # a small grid has no half positions
     name_axes(axes[1], "column", "row", "2. primary capsules")
     bar = figure.colorbar(shown, ax=axes[1], shrink=0.8)
     bar.set_label("presence, all types", fontsize=TEXT)

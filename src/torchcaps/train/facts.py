@@ -16,7 +16,7 @@ from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.train.process import Process
 
-__all__ = ["commit", "date", "environment", "hardware", "peak_mib", "result_row", "revision"]
+__all__ = ["HOW", "commit", "date", "environment", "hardware", "peak_mib", "result_row", "revision"]
 
 HOW = ("compile", "channels_last")
 """Settings that change how fast a step is, and nothing of what it computes but its rounding."""

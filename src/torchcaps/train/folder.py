@@ -20,6 +20,7 @@ from torchcaps.data import describe_folder
 from torchcaps.recipes import Recipe
 from torchcaps.storage import append_line, read_lines, write_text
 from torchcaps.train.checkpoint import checkpoints
+from torchcaps.train.facts import HOW
 from torchcaps.train.process import UseError
 
 __all__ = ["RunFolder", "default_folder", "described", "unfinished"]
@@ -87,8 +88,10 @@ class RunFolder:
         before = self.description() if reached else None
         if before is not None:
             if isinstance(before.get("settings"), dict):
-                # a setting that was not there yet when the run began is as it is now
-                before["settings"] = asked["settings"] | before["settings"]
+                # a setting that was not there yet when the run began is as it is now, and how
+                # fast a step is may change on the way
+                was = {k: v for k, v in before["settings"].items() if k not in HOW}
+                before["settings"] = asked["settings"] | was
             for key, value in asked.items():
                 if before.get(key, value if key in LATER else None) != value:
                     raise UseError(
