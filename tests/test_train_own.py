@@ -86,6 +86,26 @@ def test_a_network_sees_other_images_as_it_saw_those_it_was_trained_on(
     assert "so put it back" in said
 
 
+def test_other_images_are_normalised_as_the_resized_ones_of_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[float, ...]] = []
+
+    def score(network: object, source: object, *, transforms: list[Any], **_: object) -> Score:
+        seen.append((*transforms[-1].mean, *transforms[-1].std))
+        return Score(1, 2)
+
+    draw(Path("mine"), shape=(64, 64, 3), count=20)
+    shutil.copytree("mine", "copy")
+    words = ["--data", "mine", *SMALL, "--set", "resize=16", "--out", "run"]
+    assert invoke("train", "tsai2020/cifar10-simple", *words).exit_code == 0
+    monkeypatch.setattr("torchcaps.train.scoring.score", score)
+    for words in (["mine", "--split", "validation"], ["copy"]):
+        result = invoke("evaluate", "run", "--device", "cpu", "--data", *words)
+        assert result.exit_code == 0, result.output
+    assert seen[0] == seen[1]
+
+
 def test_images_of_another_size_and_colour_become_what_the_network_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -119,10 +119,9 @@ def load_sources(
         if image_shape is not None:
             size, colour = _suiting(recipe, image_shape, trained_on)
             read = partial(load_folder, size=size, colour=colour)
-        if classes:
-            read = partial(_known_as, classes, read)
-        mine = _own(recipe, own, unseen=trained_on != "own", read=read)
-        known = _known(recipe, mine[0], trained_on)
+        labelled = partial(_known_as, classes, read) if classes else read
+        mine = _own(recipe, own, unseen=trained_on != "own", read=labelled)
+        known = _known(recipe, mine[0], trained_on, read)
         train_transforms = _fitted(train_transforms, mine[0], known)
         test_transforms = _fitted(test_transforms, mine[0], known)
         sets = mine
@@ -279,7 +278,9 @@ def _layout(folder: Path) -> str:
     return f"{expected}. Found: {found or 'nothing'}"
 
 
-def _known(recipe: Recipe, mine: ImageSet, trained_on: TrainedOn) -> Normalise | None:
+def _known(
+    recipe: Recipe, mine: ImageSet, trained_on: TrainedOn, read: Callable[..., ImageSet]
+) -> Normalise | None:
     """What a network that was trained on some images normalises by; None is as the recipe says."""
     if trained_on == "recipe" or not any(isinstance(t, Normalise) for t in recipe.test_transforms):
         return None
@@ -289,7 +290,8 @@ def _known(recipe: Recipe, mine: ImageSet, trained_on: TrainedOn) -> Normalise |
                 f"the network was trained on {trained_on}, which is not there: other images are "
                 "normalised by its mean and deviation, so put it back"
             )
-        mine = _own(recipe, trained_on)[0]
+        # resized as they were in training: smaller images deviate less from their mean
+        mine = _own(recipe, trained_on, read=read)[0]
     mean, std = mine.statistics()
     return Normalise(mean.tolist(), std.clamp_min(1e-3).tolist())
 
