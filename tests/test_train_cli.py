@@ -84,6 +84,9 @@ def test_several_seeds_give_mean_and_spread() -> None:
         (["demo/strokes-em", "--resume"], "no checkpoint to resume"),
         (["sabour2017/mnist", "--set", "label_smoothing=0.1"], "label_smoothing is for cross-"),
         (["sabour2017/mnist-baseline", "--set", "iterations=3"], "does not iterate"),
+        (["zhao2020/cifar10", *SMALL, "--set", "reconstruction_weight=1"], "has no decoder"),
+        (["demo/strokes-em", *SMALL, "--set", "coefficient_lr=0.1"], "has no coefficients"),
+        (["demo/strokes-em", *SMALL, "--set", "coefficient_every=2"], "has no coefficients"),
     ],
 )
 def test_wrong_use_is_answered_with_2(arguments: list[str], expected: str) -> None:

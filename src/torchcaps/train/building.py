@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchcaps.layers import VoteNorm
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe
+from torchcaps.train.optimisers import coefficients
 from torchcaps.train.process import Process, UseError
 from torchcaps.train.sources import Sources
 
@@ -25,6 +26,13 @@ def check_recipe(recipe: Recipe) -> None:
             recipe.loss(scores, targets, step=torch.zeros(()), smoothing=recipe.label_smoothing)
     except ValueError as error:
         raise UseError(str(error)) from None
+    if recipe.reconstruction_weight and getattr(network, "decoder", None) is None:
+        raise UseError(f"{recipe.network} has no decoder: reconstruction_weight must be 0")
+    if (recipe.coefficient_lr or recipe.coefficient_every > 1) and not coefficients(network):
+        raise UseError(
+            f"{recipe.network} has no coefficients: coefficient_lr and coefficient_every are for "
+            "discriminative routing"
+        )
 
 
 def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.device) -> Network:
