@@ -217,6 +217,7 @@ def test_what_cannot_be_kept_is_said_before_the_training(
     words = ["train", "demo/strokes-pairwise", *SMALL, "--out", "run"]
     said = one_sentence(invoke(*words, "--results", "plain/x.csv"), 1)
     assert "plain/x.csv cannot be written" in said
+    assert said.endswith("name another file with --results")
     assert not Path("run").exists()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     monkeypatch.delattr("torch.utils.tensorboard", raising=False)
@@ -351,3 +352,22 @@ def test_the_environment_is_printed_for_a_bug_report() -> None:
 def test_ship_refuses_an_unknown_store_before_it_adds_anything() -> None:
     said = one_sentence(invoke("ship", "nowhere", "--store", "int4"), 2)
     assert "weights are stored as int8 or float16, not 'int4'" in said
+
+
+def test_an_error_of_the_system_is_a_sentence_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ["train", "demo/strokes-pairwise", *SMALL, "--out", "run"]
+    assert invoke(*words).exit_code == 0
+    Path("plain").touch()
+    said = one_sentence(invoke("ship", "run", "--into", "plain", "--results", "record.csv"), 1)
+    assert said == "plain is not a folder: choose another with --into"
+    assert not Path("record.csv").exists()
+
+    def denied(path: Path) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    draw(Path("mine"), shape=(28, 28), count=1)
+    monkeypatch.setattr(Path, "iterdir", denied)
+    said = one_sentence(invoke("data", "info", "./mine"), 1)
+    assert said.startswith("mine cannot be used (Permission denied): see that")

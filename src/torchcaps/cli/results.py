@@ -74,6 +74,8 @@ def ship(
         check_store(store)
     with one_sentence():
         found = [run for path in runs for run in finished_runs(path)]
+        if into is not None and into.exists() and not into.is_dir():
+            raise ValueError(f"{into} is not a folder: choose another with --into")
         for run in found:
             keep(run, record)
         written = ship_runs(

@@ -65,7 +65,7 @@ def one_sentence(
             raise typer.Exit(1) from None
         if not _expected(error):
             raise
-        typer.echo(str(error), err=True)
+        typer.echo(_said(error), err=True)
         raise typer.Exit(_code(error, wrong_use)) from None
 
 
@@ -84,6 +84,16 @@ def _expected(error: Exception) -> bool:
     if isinstance(error, RuntimeError):
         return isinstance(error, TrainingError | InterruptedRunError)
     return True
+
+
+def _said(error: Exception) -> str:
+    """The message of an error; one of the system's own names no remedy."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return (
+            f"{error.filename} cannot be used ({error.strerror}): see that it is there and yours "
+            "to read and write, or name another"
+        )
+    return str(error)
 
 
 def _code(error: Exception, wrong_use: bool) -> int:

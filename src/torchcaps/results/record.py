@@ -155,7 +155,10 @@ def check_record(path: str | Path) -> None:
             return
     nearest = next(folder for folder in path.absolute().parents if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(f"{path} cannot be written ({nearest} is no folder to write to)")
+        raise ValueError(
+            f"{path} cannot be written ({nearest} is no folder to write to); name another file "
+            "with --results"
+        )
 
 
 def _append(path: Path, row: Row) -> None:
