@@ -88,6 +88,23 @@ def test_folders_may_be_numbered_and_are_not_sorted_as_words(labels: list[list[i
         assert labels.pop() == expected
 
 
+def test_images_of_some_of_the_classes_are_scored_by_the_network_s_labels(
+    labels: list[list[int]],
+) -> None:
+    folders("some", ("trouser", "Dress"))
+    folders("one", ("coat",))
+    folders("numbers", ("1", "3"))
+    words = ["evaluate", "zhao2020/fashion-mnist-modern", "--device", "cpu", "--data"]
+    for place, expected in (("some", [3, 1]), ("one", [4])):
+        result = invoke(*words, place)
+        assert result.exit_code == 0, result.output
+        assert labels.pop() == expected
+    assert "has the classes 1, 3, and" in one_sentence(invoke(*words, "numbers"), 2)
+    folders("scans", ("3", "5"))
+    assert invoke("evaluate", "sabour2017/mnist-modern", "--data", "scans").exit_code == 0
+    assert labels.pop() == [3, 5]
+
+
 def test_a_run_on_own_images_knows_its_classes_by_name() -> None:
     draw(Path("mine"), shape=(28, 28), count=20)
     assert invoke(*OWN).exit_code == 0

@@ -110,7 +110,8 @@ def load_sources(
         image_shape: what the network takes; images of ``own`` are resized and coloured to suit.
             None leaves them as they are.
         classes: names of the network's classes; folders of ``own`` called so, or by number, get
-            its labels, others are refused. With none they are labelled in sorted order.
+            its labels, others are refused; named ones may be some of them. With none they are
+            labelled in sorted order.
     """
     train_transforms, test_transforms = recipe.train_transforms, recipe.test_transforms
     sets: _Sets
@@ -240,11 +241,14 @@ def _known_as(
 
 
 def _labels(names: Sequence[str], classes: Sequence[str]) -> list[int] | None:
-    """The place of each name among the classes; None if they are not the same."""
+    """The place of each name among the classes; None if one is no class, or two are the same.
+
+    Of classes called by name some may be missing; numbers say which they mean only all together.
+    """
     for spelt in (str, _plain):
         places = {spelt(name): label for label, name in enumerate(classes)}
         found = [places.get(spelt(name), -1) for name in names]
-        if sorted(found) == [*range(len(classes))]:
+        if min(found) >= 0 and len(set(found)) == len(found):
             return found
     if all(name.isdecimal() for name in names):
         found = [int(name) for name in names]
