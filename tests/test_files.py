@@ -5,7 +5,7 @@ import json
 import random
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from torch import nn
 import torchcaps as tc
 from test_models import example
 from torchcaps.models import ZOO
+from torchcaps.models.files import describe
 from torchcaps.models.zoo import count_parameters
 
 
@@ -205,6 +206,20 @@ def test_a_file_of_another_kind_is_refused_with_one_sentence(tmp_path: Path) -> 
     for place in (tmp_path, tmp_path / "no folder" / "network"):
         with pytest.raises(FileNotFoundError, match="cannot be written"):
             tc.save(tc.build("zhao2020/smallnorb"), place)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "network.safetensors"
+    tc.save(tc.build("demo/strokes-em"), path)
+
+    def denied(path: Path, *_: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(PermissionError):
+        describe(path)
 
 
 def test_hugging_face_conventions(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
 
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    Path(path).open("rb").close()  # safe_open says of a file it may not read that there is none
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
