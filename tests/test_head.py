@@ -25,6 +25,19 @@ ROUTINGS: dict[str, RoutingFactory] = {
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
+def test_poses_of_one_number_have_no_room_for_coordinates(name: str) -> None:
+    features = torch.randn(2, 4, 3, 3)
+    head = tc.CapsuleHead(4, num_classes=2, routing=ROUTINGS[name], d=1, coordinates=False)
+    assert head(features).scores.shape == (2, 2)
+    if name in ("attention", "discriminative") or name.startswith("dynamic"):  # they add none
+        head = tc.CapsuleHead(4, num_classes=2, routing=ROUTINGS[name], d=1)
+        assert head(features).scores.shape == (2, 2)
+    else:
+        with pytest.raises(ValueError, match="at least 2 numbers: set coordinates=False"):
+            tc.CapsuleHead(4, num_classes=2, routing=ROUTINGS[name], d=1)
+
+
+@pytest.mark.parametrize("name", ROUTINGS)
 def test_a_head_takes_maps_and_tokens_of_any_size(name: str) -> None:
     torch.manual_seed(0)
     head = tc.CapsuleHead(12, num_classes=7, routing=ROUTINGS[name], n_types=4, d=9)

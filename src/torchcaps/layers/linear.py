@@ -130,8 +130,6 @@ class ClassCapsules(nn.Module):
         self.routing = build_routing(routing, n_types, n_parents, d_parent)
         if coordinates is None:
             coordinates = not isinstance(self.routing, DynamicRouting)
-        if coordinates and d_parent < 2:
-            raise ValueError("coordinate addition needs a parent's pose of at least 2 numbers")
         self.local = self.routing.per_child if local is None else local
         if self.routing.per_child and not self.local:
             raise ValueError(
@@ -139,6 +137,11 @@ class ClassCapsules(nn.Module):
                 "any size has any number of them: use local=True"
             )
         self.coordinates = coordinates and not self.local
+        if self.coordinates and d_parent < 2:
+            raise ValueError(
+                "coordinate addition needs a parent's pose of at least 2 numbers: set "
+                "coordinates=False, or take larger poses"
+            )
 
     def votes(self, children: Capsules | Routed) -> Votes:
         """What the children would vote; nothing is cast. If local, b counts positions too."""
