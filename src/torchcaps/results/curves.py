@@ -23,14 +23,16 @@ FORMATS = {
 """Column -> how its numbers are written."""
 
 MOST_LINES = 200
-MOST_LETTERS = 80
+MOST_BYTES = 80
+"""Of a name's part that says what was changed; a file system counts bytes, not letters."""
 
 
 def curve_path(record: str | Path, row: Row) -> Path:
     """Where the curve of a run is kept: ``curves/`` beside the record, by recipe and seed."""
     changes = re.sub(r"[^\w.]+", "-", row.modified).strip("-")
-    if len(changes) > MOST_LETTERS:
-        changes = f"{changes[:MOST_LETTERS]}-{sha256(changes.encode()).hexdigest()[:8]}"
+    said = changes.encode()
+    if len(said) > MOST_BYTES:
+        changes = f"{said[:MOST_BYTES].decode(errors='ignore')}-{sha256(said).hexdigest()[:8]}"
     words = [row.recipe.replace("/", "-"), f"seed{row.seed}", *([changes] if changes else [])]
     return Path(record).parent / "curves" / f"{'-'.join(words)}.csv"
 
