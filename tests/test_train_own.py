@@ -1,6 +1,7 @@
 """A user's own images: trained on, scored, and shown to networks that saw others."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Sized
 from pathlib import Path
@@ -104,6 +105,15 @@ def test_other_images_are_normalised_as_the_resized_ones_of_the_training(
         result = invoke("evaluate", "run", "--device", "cpu", "--data", *words)
         assert result.exit_code == 0, result.output
     assert seen[0] == seen[1]
+
+
+def test_a_row_says_the_command_as_a_shell_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw(Path("my flowers"), shape=(28, 28), count=10)
+    words = ["train", "demo/strokes-pairwise", "--data", "my flowers", *SMALL, "--out", "run"]
+    monkeypatch.setattr("sys.argv", ["torchcaps", *words])
+    assert invoke(*words).exit_code == 0
+    row = json.loads(Path("run/result.json").read_text())
+    assert shlex.split(row["command"]) == ["torchcaps", *words]
 
 
 def test_images_of_another_size_and_colour_become_what_the_network_takes(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -108,7 +109,7 @@ def train(
 
 
 def _command() -> str:
-    return " ".join(["torchcaps", *sys.argv[1:]])
+    return shlex.join(["torchcaps", *sys.argv[1:]])
 
 
 def _line(row: dict[str, Any]) -> str:
