@@ -60,10 +60,11 @@ def test_a_stopped_demo_goes_on_and_a_finished_one_begins_anew(
 
 
 def test_a_routing_that_is_none_is_told_which_there_are() -> None:
-    result = CliRunner().invoke(app, ["demo", "dynamic", "dynamo"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("there is no routing 'dynamo': take dynamic, em, ")
-    assert not result.stdout
+    for first in ("dynamic", "all"):
+        result = CliRunner().invoke(app, ["demo", first, "dynamo"])
+        assert result.exit_code == 2
+        assert result.stderr.startswith("there is no routing 'dynamo': take dynamic, em, ")
+        assert not result.stdout
 
 
 def test_the_list_names_every_network_and_every_recipe() -> None:

@@ -246,3 +246,12 @@ def test_a_damaged_line_of_metrics_is_left_out_of_the_curve(trained: Path, weigh
     assert invoke("results", "--add", "run").exit_code == 0
     (curve,) = Path("results/curves").iterdir()
     assert curve.read_text().splitlines()[-1] == "9,9,,,,,"
+
+
+def test_a_run_without_test_images_is_said_to_have_no_row(trained: Path, weights: Path) -> None:
+    shutil.copytree(trained / "run" / "seed0", "run")
+    row = json.loads(Path("run/result.json").read_text())
+    Path("run/result.json").write_text(json.dumps({**row, "test": None}))
+    added = invoke("results", "--add", trained / "run" / "seed1", "--add", "run")
+    assert (added.exit_code, added.stderr) == (0, "run scored no test images and has no row\n")
+    assert [row.seed for row in read_rows("results/accuracy.csv")] == [1]

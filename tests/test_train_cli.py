@@ -81,6 +81,7 @@ def test_several_seeds_give_mean_and_spread() -> None:
         (["sabour2017/mnist", "--set", "precision=half"], "precision must be one of"),
         (["sabour2017/mnist", "--device", "tpu"], "there is no device 'tpu'"),
         (["demo/strokes-em", "--seed", "9" * 23], "seed must be between 0 and 4294967295"),
+        (["demo/strokes-em", "--seed", str(2**32 - 1), "--seeds", "2"], "4294967295, not"),
         (["demo/strokes-em", "--resume"], "no checkpoint to resume"),
         (["sabour2017/mnist", "--set", "label_smoothing=0.1"], "label_smoothing is for cross-"),
         (["sabour2017/mnist-baseline", "--set", "iterations=3"], "does not iterate"),

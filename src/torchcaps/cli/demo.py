@@ -34,9 +34,10 @@ def demo(
     from torchcaps.train.report import reporter_for
 
     every = [name.partition("strokes-")[2] for name in RECIPES if name.startswith("demo/strokes-")]
-    chosen = every if "all" in (routings or ()) else routings or list(USUAL)
-    for routing in chosen:
-        if routing not in every:
+    asked = routings or list(USUAL)
+    chosen = every if "all" in asked else asked
+    for routing in asked:
+        if routing not in (*every, "all"):
             typer.echo(f"there is no routing {routing!r}: take {', '.join(every)} or all", err=True)
             raise typer.Exit(2)
     console = Console()

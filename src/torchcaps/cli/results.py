@@ -37,7 +37,8 @@ def results(
                 merge(record, path)
                 continue
             for run in finished_runs(path):
-                keep(run, record)
+                if not keep(run, record):
+                    typer.echo(f"{run.path} scored no test images and has no row", err=True)
         rows = read_rows(record)
         if as_json:
             typer.echo(json.dumps([asdict(entry) for entry in summarise(rows)], indent=2))

@@ -58,10 +58,12 @@ def train(
     from torchcaps.recipes import get
     from torchcaps.train import train as run
     from torchcaps.train.folder import default_folder
+    from torchcaps.train.loop import check_seed
     from torchcaps.train.report import reporter_for
 
     with one_sentence(wrong_use=True):
         chosen = get(recipe).parse(settings or [])
+        check_seed(seed + seeds - 1)  # before any of them is trained
     relief = (
         f"set a batch_size below {chosen.batch_size}, such as --set batch_size="
         f"{max(1, chosen.batch_size // 2)}, or make images of your own smaller (--set resize=64)"

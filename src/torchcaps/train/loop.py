@@ -20,9 +20,15 @@ from torchcaps.train.run import Run
 from torchcaps.train.signals import listening
 from torchcaps.train.sources import load_sources
 
-__all__ = ["train"]
+__all__ = ["check_seed", "train"]
 
 MOST_SEED = 2**32 - 1
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that the generators do not take."""
+    if not 0 <= seed <= MOST_SEED:
+        raise UseError(f"seed must be between 0 and {MOST_SEED}, not {seed}")
 
 
 def train(
@@ -75,8 +81,7 @@ def train(
     """
     if keep < 2:
         raise UseError(f"keep must be at least 2, not {keep}: one may be damaged")
-    if not 0 <= seed <= MOST_SEED:
-        raise UseError(f"seed must be between 0 and {MOST_SEED}, not {seed}")
+    check_seed(seed)
     if record is not None:
         check_record(record)
     check_recipe(recipe)

@@ -26,17 +26,19 @@ FACTS = ("recipe", "seed", "epochs", "modified", "validation", "commit", "weight
 """What a shipped file says of its run, beside its own accuracy."""
 
 
-def keep(folder: RunFolder, record: str | Path) -> None:
+def keep(folder: RunFolder, record: str | Path) -> bool:
     """Add the row of a finished run to a record, if it is not in there, and its curve beside it.
 
-    A run without test images has no row.
+    Returns:
+        Whether the run has a row: one without test images has none.
     """
     row = _row(folder)
     if row["test"] is None:
-        return
+        return False
     entry = Row(**row)
     add_row(record, entry)
     keep_curve(record, entry, folder.epochs())
+    return True
 
 
 def finished_runs(path: str | Path) -> list[RunFolder]:
