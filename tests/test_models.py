@@ -241,6 +241,18 @@ def test_iterations_change_scores_and_nothing_learned(name: str) -> None:
     assert not torch.allclose(one(images).scores, four(images).scores, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["zhao2020/affnist-dynamic", "zhao2020/affnist-em"])
+def test_votes_start_as_short_as_in_the_code_of_zhao(name: str) -> None:
+    torch.manual_seed(0)
+    network = cast(tc.ResCapsNet, tc.build(name))
+    n_children, n_parents = network.classes.weight.shape[:2]
+    keras = (2 / (n_children * n_parents * (4 + 4))) ** 0.5
+    assert network.classes.weight.detach().std().item() == pytest.approx(keras, rel=0.03)
+    # at lengths of 0.996, of all classes alike, the margin loss has next to no gradient
+    scores = network(torch.rand(8, *network.image_shape)).scores
+    assert 0.1 < scores.mean().item() < 0.9
+
+
 def slow_procedure_2(network: tc.AttentionCapsNet, images: Tensor, iterations: int) -> Tensor:
     """Procedure 2 written out, with the pure function instead of the modules' forward."""
     primary = network.primary(network.backbone(images)).poses  # lines 2 and 3

@@ -189,7 +189,7 @@ def zhao() -> dict[str, Entry]:
     for name, entry in networks.items():
         entries[name] = entry
         for suffix, routing in (("dynamic", DynamicRouting), ("em", em)):
-            make = partial(entry.make, routing=routing, inner_routing=routing)
+            make = partial(entry.make, routing=routing, inner_routing=routing, glorot=True)
             entries[f"{name}-{suffix}"] = Entry(make, entry.image_shape, entry.n_classes)
     return entries
 
