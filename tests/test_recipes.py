@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import re
 from typing import Any
 
@@ -227,6 +228,14 @@ def test_a_modern_recipe_trains_the_same_network_for_the_same_number(name: str) 
         assert getattr(modern, field) == getattr(faithful, field), field
     assert modern.schedule is not faithful.schedule
     assert not modern.hold_out
+
+
+def test_diverse_digits_take_the_mean_over_classes_as_sgd_at_a_tenth_needs() -> None:
+    for name, recipe in RECIPES.items():
+        if recipe.dataset == "diverse_multimnist":
+            targets = torch.eye(10)[:4] + torch.eye(10)[4:8]
+            loss = recipe.loss(torch.zeros(4, 10), targets, step=torch.zeros(()), smoothing=0.0)
+            assert loss.item() == pytest.approx(math.log(2)), name
 
 
 def test_lengths_are_the_authors_steps() -> None:

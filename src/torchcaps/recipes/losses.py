@@ -56,11 +56,20 @@ def cross_entropy(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: f
 
 
 def binary_cross_entropy(
-    scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float
+    scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float, mean: bool = False
 ) -> Tensor:
-    """Sigmoid cross-entropy, each class for itself; smoothing draws targets towards one half."""
+    """Sigmoid cross-entropy, each class for itself; smoothing draws targets towards one half.
+
+    Args:
+        scores: see :class:`Loss`.
+        targets: likewise.
+        step: likewise.
+        smoothing: likewise.
+        mean: over the classes; otherwise they are summed.
+    """
     soft = functional.multi_hot(targets, scores) * (1 - smoothing) + smoothing / 2
-    return functional.binary_cross_entropy_loss(scores, soft)
+    loss = functional.binary_cross_entropy_loss(scores, soft)
+    return loss / scores.shape[1] if mean else loss
 
 
 def _no_smoothing(smoothing: float, name: str) -> None:
