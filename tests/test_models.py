@@ -347,10 +347,11 @@ def test_multimnist_decodes_two_digits() -> None:
         )
 
 
-def test_one_step_of_adam_does_not_saturate_capsnet() -> None:
+@pytest.mark.parametrize("name", ["sabour2017/mnist-plain", "yang2021/cifar10-dynamic"])
+def test_one_step_of_adam_does_not_saturate_capsnet(name: str) -> None:
     torch.manual_seed(0)
-    net = tc.CapsNet((1, 28, 28), 10, reconstructs=False)
-    images, classes = torch.rand(8, 1, 28, 28).round(), torch.arange(8)
+    net = cast(tc.CapsNet, tc.build(name))
+    images, classes = torch.rand(8, *net.image_shape).round(), torch.arange(8)
 
     def mean_length() -> float:
         poses = net.primary(net.backbone(images)).poses
