@@ -253,6 +253,14 @@ def test_votes_start_as_short_as_in_the_code_of_zhao(name: str) -> None:
     assert 0.1 < scores.mean().item() < 0.9
 
 
+def test_routings_that_yang_compares_have_the_same_primary_capsules() -> None:
+    for data in ("mnist", "fashion-mnist", "cifar10", "multimnist"):
+        with torch.device("meta"):
+            networks = [tc.build(f"yang2021/{data}-{way}") for way in ("dynamic", "l1", "l2")]
+        kinds = {type(cast(tc.CapsNet, network).primary.pose_conv) for network in networks}
+        assert len(kinds) == 1, data
+
+
 def slow_procedure_2(network: tc.AttentionCapsNet, images: Tensor, iterations: int) -> Tensor:
     """Procedure 2 written out, with the pure function instead of the modules' forward."""
     primary = network.primary(network.backbone(images)).poses  # lines 2 and 3
