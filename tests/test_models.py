@@ -253,6 +253,13 @@ def test_votes_start_as_short_as_in_the_code_of_zhao(name: str) -> None:
     assert 0.1 < scores.mean().item() < 0.9
 
 
+def test_capsules_of_dynamic_routing_start_neither_absent_nor_certain() -> None:
+    torch.manual_seed(0)
+    network = tc.build("tsai2020/diversemultimnist-vector-dynamic")
+    lengths = network(torch.rand(2, *network.image_shape).round()).capsules.poses.norm(dim=-1)
+    assert 0.3 < lengths.mean().item() < 0.95
+
+
 def test_routings_that_yang_compares_have_the_same_primary_capsules() -> None:
     for data in ("mnist", "fashion-mnist", "cifar10", "multimnist"):
         with torch.device("meta"):

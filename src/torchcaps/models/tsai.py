@@ -67,6 +67,8 @@ class AttentionCapsNet(Network):
         activated: capsules have activations too, as in EM routing: ablation C. The classifier then
             sees the poses weighed by them.
         routing: another routing for all layers, which then iterates in each of them (Figure 5).
+        weight_std: deviation of the vote weights at the start; by default one that suits votes
+            which LayerNorm follows, however short.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class AttentionCapsNet(Network):
         layer_norm: bool = True,
         activated: bool = False,
         routing: RoutingFactory | None = None,
+        weight_std: float | None = None,
     ) -> None:
         super().__init__(image_shape, n_classes)
         check_iterations(iterations)
@@ -125,13 +128,13 @@ class AttentionCapsNet(Network):
                     stride=stride,
                     routing=routing,
                     matrix=matrix,
+                    weight_std=weight_std,
                 )
             )
+        linear = partial(LinearCapsules, routing=routing, matrix=matrix, weight_std=weight_std)
         n_children = size[0] * size[1] * n_types
         for n_parents in (*hidden, n_classes):
-            self.layers.append(
-                LinearCapsules(n_children, n_parents, d, d, routing=routing, matrix=matrix)
-            )
+            self.layers.append(linear(n_children, n_parents, d, d))
             n_children = n_parents
         self.classifier = nn.Linear(d, 1)
 

@@ -130,7 +130,11 @@ def tsai() -> dict[str, Entry]:
     entries |= {
         "diversemultimnist-matrix": Entry(digits, shape),
         "diversemultimnist-vector": Entry(vector, shape),
-        "diversemultimnist-vector-dynamic": Entry(partial(vector, routing=DynamicRouting), shape),
+        "diversemultimnist-vector-dynamic": Entry(
+            # squashed votes of Tsai's size are too short to learn from: 0.1 as in other networks
+            partial(vector, routing=DynamicRouting, weight_std=0.1),
+            shape,
+        ),
         "diversemultimnist-baseline": Entry(multimnist_cnn, shape),
         "diversemultimnist-baseline-learned": Entry(
             partial(multimnist_cnn, learned_pooling=True), MULTI, paper="42.49M"
