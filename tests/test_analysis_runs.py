@@ -91,6 +91,32 @@ def test_costs_are_what_the_rows_say(speed: Path) -> None:
     assert curve.peak_mib == (100, 120, 140)
 
 
+MIXED = """\
+case,mode,implementation,batch,dtype,iterations,side,images_per_s,peak_mib,gpu
+sabour2017/mnist,train,torch,128,bfloat16,3,,12800,,H200
+sabour2017/mnist,train,fused,128,bfloat16,3,,25600,,H200
+sabour2017/mnist,train,fused,128,bfloat16,5,,6400,,H200
+sabour2017/mnist,train,floor,128,bfloat16,,,51200,,H200
+sabour2017/mnist,train,fused,128,bfloat16,4,64,1280,,H200
+sabour2017/mnist,train,torch,2048,bfloat16,3,,20480,,H200
+sabour2017/mnist,train,floor,16,float32,,,160,,CPU
+sabour2017/mnist,train,fused,128,bfloat16,2,,128,,CPU
+"""
+
+
+def test_costs_of_other_sizes_batches_and_devices_are_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "speed.csv").write_text(MIXED)
+    rows = analysis.read_speed(tmp_path / "speed.csv")
+    (curve,) = analysis.cost_by_iterations(rows, mode="train")
+    assert curve.iterations == (3, 5)
+    assert curve.batch_ms == pytest.approx((5, 20))
+    alike = {row.implementation: row for row in analysis.comparable(rows, mode="train")}
+    assert {name: row.batch_ms for name, row in alike.items()} == pytest.approx(
+        {"torch": 10, "fused": 5, "floor": 2.5}
+    )
+    assert analysis.comparable(rows, mode="inference") == ()
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,14 @@ __all__ = [
     "CostCurve",
     "SpeedRow",
     "TrainingCurve",
+    "comparable",
     "cost_by_iterations",
     "read_speed",
     "training_curve",
 ]
+
+SHAPES = ("classes", "side", "pose")
+"""Columns of what a case was built for, where that was varied."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class TrainingCurve:
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """One row of ``results/speed.csv``."""
+    """One row of ``results/speed.csv``; ``shape`` says what is not the case's own size."""
 
     case: str
     mode: str
@@ -41,6 +46,7 @@ class SpeedRow:
     images_per_s: float
     peak_mib: float
     gpu: str
+    shape: str = ""
 
     @property
     def batch_ms(self) -> float:
@@ -131,20 +137,53 @@ def _speed_row(row: dict[str, str]) -> SpeedRow:
         images_per_s=speed,
         peak_mib=float(row["peak_mib"] or "nan"),
         gpu=row.get("gpu") or "",
+        shape=" ".join(f"{key}={row[key]}" for key in SHAPES if row.get(key)),
     )
+
+
+_Setting = tuple[int, str, str, str]
+
+
+def _setting(row: SpeedRow) -> _Setting:
+    """What two rows must share for their times to be compared."""
+    return row.batch, row.dtype, row.gpu, row.shape
+
+
+def comparable(rows: Iterable[SpeedRow], *, mode: str) -> tuple[SpeedRow, ...]:
+    """The last row of each case and implementation, all of one batch, type, device and shape.
+
+    Of several settings it is the one with most cases and implementations, and of a case's numbers
+    of iterations that of most implementations.
+    """
+    own = [row for row in rows if row.mode == mode]
+    if not own:
+        return ()
+    measured = Counter(key[0] for key in {(_setting(r), r.case, r.implementation) for r in own})
+    most = max(map(_setting, own), key=measured.__getitem__)
+    alike = [row for row in own if _setting(row) == most]
+    found: dict[tuple[str, str], SpeedRow] = {}
+    for case in dict.fromkeys(row.case for row in alike):
+        mine = [row for row in alike if row.case == case]
+        pairs = {(r.iterations, r.implementation) for r in mine if r.iterations is not None}
+        counts = Counter(iterations for iterations, _ in sorted(pairs))
+        usual = counts.most_common(1)[0][0] if counts else None
+        # what does not route, such as the floor, goes with any number of iterations
+        found |= {
+            (case, row.implementation): row for row in mine if row.iterations in (usual, None)
+        }
+    return tuple(found.values())
 
 
 def cost_by_iterations(
     rows: Iterable[SpeedRow], *, mode: str = "inference"
 ) -> tuple[CostCurve, ...]:
     """Cases that were measured at two or more numbers of iterations, alike in all else."""
-    groups: dict[tuple[str, str, int, str], list[SpeedRow]] = {}
+    groups: dict[tuple[str, str, _Setting], list[SpeedRow]] = {}
     for row in rows:
         if row.mode == mode and row.iterations is not None:
-            key = (row.case, row.implementation, row.batch, row.dtype)
-            groups.setdefault(key, []).append(row)
+            groups.setdefault((row.case, row.implementation, _setting(row)), []).append(row)
     found = []
-    for (case, implementation, _, _), group in groups.items():
+    for (case, implementation, _), group in groups.items():
         latest = {row.iterations or 0: row for row in group}
         if len(latest) > 1:
             found.append(_cost(case, mode, implementation, [latest[n] for n in sorted(latest)]))

@@ -13,6 +13,7 @@ from torchcaps.analysis import (
     Equivariance,
     SpeedRow,
     TrainingCurve,
+    comparable,
     cost_by_iterations,
 )
 from torchcaps.figures.style import PALETTE, TEXT, bars, blank, legend, lines, name_axes
@@ -179,28 +180,24 @@ def draw_cost(rows: Sequence[SpeedRow]) -> Figure:
                 ha="center",
                 fontsize=TEXT - 1,
             )
-    _cases(axes[2], rows, "inference", "ms a batch")
-    _cases(axes[3], rows, "train", "seconds of 100 steps")
+    _cases(axes[2], rows, "inference", "batch_ms", "ms a batch")
+    _cases(axes[3], rows, "train", "seconds_per_100_steps", "seconds of 100 steps")
     return figure
 
 
-def _cases(axis: Axes, rows: Sequence[SpeedRow], mode: str, label: str) -> None:
-    """One number per network and implementation, the last one measured."""
-    own = [row for row in rows if row.mode == mode]
+def _cases(axis: Axes, rows: Sequence[SpeedRow], mode: str, what: str, label: str) -> None:
+    """One number per network and implementation, the last one measured of those alike."""
+    own = comparable(rows, mode=mode)
     cases = list(dict.fromkeys(row.case for row in own))[:12]
-    kinds = list(dict.fromkeys(row.implementation for row in own))
     series = []
-    for kind in kinds:
-        values = []
-        for case in cases:
-            mine = [r for r in own if r.case == case and r.implementation == kind]
-            number = torch.nan
-            if mine:
-                number = (
-                    mine[-1].batch_ms if mode == "inference" else mine[-1].seconds_per_100_steps
-                )
-            values.append(number)
+    for kind in dict.fromkeys(row.implementation for row in own):
+        mine = {row.case: row for row in own if row.implementation == kind}
+        found = [mine.get(case) for case in cases]
+        values = [torch.nan if row is None else getattr(row, what) for row in found]
         series.append((kind, values))
     bars(axis, cases, series, "network", f"{mode}, {label}")
+    if own:
+        said = " ".join(filter(None, (f"batch {own[0].batch}", own[0].dtype, own[0].shape)))
+        axis.set_title(f"{said}, {own[0].gpu}", fontsize=TEXT - 1)
     axis.set_xticks(range(len(cases)), cases, rotation=25, ha="right", fontsize=TEXT - 2)
     axis.set_yscale("log")
