@@ -5,15 +5,20 @@ import torch
 from torch import nn
 
 import torchcaps as tc
+from torchcaps.train.averaging import NORMS
 from torchcaps.train.building import hasten_statistics
 from torchcaps.train.evaluate import tensor_float
 
 
+@pytest.mark.parametrize("name", ["zhao2020/cifar10", "zhao2020/affnist"])
 @pytest.mark.parametrize(("steps", "left"), [(163, 0.007), (30, 0.05), (100_000, 0.0)])
-def test_running_statistics_forget_their_start_within_the_run(steps: int, left: float) -> None:
-    net = tc.build("zhao2020/cifar10")
+def test_running_statistics_forget_their_start_within_the_run(
+    name: str, steps: int, left: float
+) -> None:
+    net = tc.build(name)
     hasten_statistics(net, steps)
-    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d | tc.VoteNorm)]
+    norms = [m for m in net.modules() if isinstance(m, NORMS)]
+    assert len(norms) == sum(name.endswith("running_var") for name, _ in net.named_buffers())
     assert any(isinstance(norm, tc.VoteNorm) for norm in norms)
     for norm in norms:
         assert norm.momentum is not None

@@ -12,12 +12,13 @@ from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.train.evaluate import autocast
 
-__all__ = ["STATISTICS_IMAGES", "settle_statistics", "update_average"]
+__all__ = ["NORMS", "STATISTICS_IMAGES", "settle_statistics", "update_average"]
 
 STATISTICS_IMAGES = 10_000
 """So many training images give the averaged weights their statistics."""
 
 NORMS = (nn.modules.batchnorm._BatchNorm, VoteNorm)
+"""Every kind of layer that keeps running statistics."""
 
 
 @torch.no_grad()

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from torchcaps.layers import VoteNorm
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe
+from torchcaps.train.averaging import NORMS
 from torchcaps.train.optimisers import coefficients
 from torchcaps.train.process import Process, UseError
 from torchcaps.train.sources import Sources
@@ -60,7 +60,7 @@ def hasten_statistics(network: Network, steps: int) -> None:
     fifth of the mean and variance would still be the 0 and 1 they start from.
     """
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d | VoteNorm) and module.momentum is not None:
+        if isinstance(module, NORMS) and module.momentum is not None:
             module.momentum = max(module.momentum, min(0.1, 5 / max(1, steps)))
 
 
