@@ -16,7 +16,7 @@ from torchcaps.models.files import describe, save_packed
 from torchcaps.models.packed import SCALE
 from torchcaps.models.pretrained import file_name, find_shipped
 from torchcaps.recipes import RECIPES
-from torchcaps.train.scoring import find_place
+from torchcaps.train.scoring import find_place, find_recipe
 
 
 def invoke(*arguments: str | Path) -> Result:
@@ -184,3 +184,16 @@ def test_a_recipe_is_scored_with_its_own_weights_and_a_stand_in_is_named(weights
     words = ["--device", "cpu", "--json"]
     scored = json.loads(invoke("evaluate", "elsewhere.safetensors", *words).stdout)
     assert scored["elsewhere.safetensors"]["weights"] == "demo/strokes-dynamic"
+
+
+def test_weights_trained_on_all_images_have_no_held_out_ones(tmp_path: Path) -> None:
+    path = tmp_path / "all.safetensors"
+    recipe = RECIPES["demo/strokes-dynamic"]
+    assert recipe.hold_out
+    network = tc.build(recipe.network)
+    facts: dict[str, Any] = {"recipe": recipe.name, "seed": 0, "test": 97.0}
+    save_packed(network, path, store="int8", trained={**facts, "modified": "hold_out=False"})
+    assert not find_recipe(path, network).hold_out
+    assert "there are no validation images" in refused("evaluate", path, "--split", "validation")
+    save_packed(network, path, store="int8", trained={**facts, "validation": 98.0})
+    assert find_recipe(path, network).hold_out

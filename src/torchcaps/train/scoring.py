@@ -1,6 +1,7 @@
 """Scores of trained networks, from their files."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,9 @@ def find_recipe(path: Path, network: Network) -> Recipe:
             kept["hold_out"] = False
         return found.override(**kept)
     if path.is_file() and (trained := describe(path)["trained"]):
-        return get(str(trained.get("recipe")))
+        found = get(str(trained.get("recipe")))
+        # not asked for: of a user's own images a tenth may still be held out
+        return replace(found, hold_out=found.hold_out and trained.get("validation") is not None)
     for recipe in RECIPES.values():
         if recipe.network == network.name:
             return recipe
