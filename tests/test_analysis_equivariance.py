@@ -53,6 +53,25 @@ def test_a_difference_of_zero_has_no_ratio() -> None:
     assert ratios.isnan().tolist() == [False, True]
 
 
+def test_what_nothing_moves_has_no_direction() -> None:
+    ratios, vectors = analysis.alignment_ratio(torch.zeros(5, 3))
+    assert ratios.isnan().all()
+    assert vectors.isnan().all()
+    torch.manual_seed(0)
+    network = tc.build("demo/strokes-dynamic")
+    images = torch.rand(2, *network.image_shape)
+    images[1] = 0
+    found = analysis.alignment(network, images, torch.tensor([3, 4]))
+    assert found.cosines.isnan().any(dim=0).tolist() == [False, True]
+    assert found.mean.isfinite().all()
+
+
+def test_cosines_stay_within_one() -> None:
+    images = torch.eye(28).expand(50, 1, 28, 28) * torch.linspace(0.1, 1, 50)[:, None, None, None]
+    found = analysis.alignment(Centre(), images, torch.zeros(50, dtype=torch.long))
+    assert float(found.cosines.abs().max()) <= 1
+
+
 @pytest.mark.parametrize(("dimension", "mean", "std"), [(16, 0.497, 0.279), (32, 0.463, 0.268)])
 def test_random_vectors_align_as_computed_not_as_printed(
     dimension: int, mean: float, std: float

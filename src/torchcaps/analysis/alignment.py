@@ -50,7 +50,7 @@ class Alignment:
         std: ``[6]``.
         by_class: ``[6 n]``; NaN for a class without images.
         cosines: ``[3 b]``, between the align vectors of positive and negative transformations, each
-            pointing the way its differences do.
+            pointing the way its differences do; NaN for an image that nothing changes.
         random: mean and standard deviation for random vectors of the same dimension, computed.
         paper_random: those the paper prints.
         dimension: of the vectors.
@@ -69,8 +69,8 @@ class Alignment:
 def alignment_ratio(differences: Tensor) -> tuple[Tensor, Tensor]:
     """Ratios r ``[... n]`` and align vectors w ``[... d]`` of differences ``[... n d]``.
 
-    A difference of length zero has no ratio: NaN. w points so that the sum of all v_i . w is not
-    negative.
+    A difference of length zero has no ratio, and where all are there is no w: NaN. w points so that
+    the sum of all v_i . w is not negative.
     """
     _, _, right = torch.linalg.svd(differences, full_matrices=False)
     w = right[..., 0, :]
@@ -78,7 +78,8 @@ def alignment_ratio(differences: Tensor) -> tuple[Tensor, Tensor]:
     sign = torch.where(along.sum(dim=-1, keepdim=True) < 0, -1.0, 1.0)
     norms = differences.norm(dim=-1)
     ratios = torch.where(norms > 0, along.abs() / norms, torch.nan)
-    return ratios, w * sign
+    # of zeros the decomposition gives some unit vector, the same one every time
+    return ratios, torch.where((norms > 0).any(dim=-1, keepdim=True), w * sign, torch.nan)
 
 
 def random_alignment(
@@ -147,7 +148,8 @@ def alignment(
         mean=r.nanmean(dim=(1, 2)),
         std=spread,
         by_class=torch.stack(classes, dim=1),
-        cosines=torch.einsum("sbd,sbd->sb", w[:3], w[3:]),
+        # rounding may lead past one, where a histogram from -1 to 1 would drop it
+        cosines=torch.einsum("sbd,sbd->sb", w[:3], w[3:]).clamp(-1, 1),
         random=random_alignment(d, vectors=r.shape[2]),
         paper_random=PAPER_RANDOM,
         dimension=d,
