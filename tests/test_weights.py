@@ -195,5 +195,8 @@ def test_weights_trained_on_all_images_have_no_held_out_ones(tmp_path: Path) -> 
     save_packed(network, path, store="int8", trained={**facts, "modified": "hold_out=False"})
     assert not find_recipe(path, network).hold_out
     assert "there are no validation images" in refused("evaluate", path, "--split", "validation")
-    save_packed(network, path, store="int8", trained={**facts, "validation": 98.0})
-    assert find_recipe(path, network).hold_out
+    other = tmp_path / "part.safetensors"
+    save_packed(network, other, store="int8", trained={**facts, "validation": 98.0})
+    assert find_recipe(other, network).hold_out
+    for both in ((path, other), (other, path)):
+        assert "no validation images" in refused("evaluate", *both, "--split", "validation")

@@ -108,11 +108,16 @@ def _classes(path: Path) -> tuple[str, ...]:
 
 
 def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe, Path | None]:
-    """The recipe and the user's own images of runs, which must have seen images alike."""
+    """The recipe and the user's own images of runs, which must have seen images alike.
+
+    What one of them was trained on is no validation image of any.
+    """
     first = find_recipe(paths[0], networks[0])
+    recipes = [first]
     own = _described(paths[0]).get("data")
     for path, network in zip(paths[1:], networks[1:], strict=True):
         other = find_recipe(path, network)
+        recipes.append(other)
         same = all(
             getattr(other, key) == getattr(first, key)
             for key in ("dataset", "test_dataset", "test_transforms", "measure")
@@ -123,7 +128,8 @@ def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe,
                 f"{paths[0]} and {path} were trained on images of different kinds: score them one "
                 "by one, or say with --recipe whose images to use"
             )
-    return first, None if own is None else Path(own)
+    chosen = min(recipes, key=lambda one: (one.hold_out, "hold_out" not in one.asked))
+    return chosen, None if own is None else Path(own)
 
 
 def evaluate_files(
