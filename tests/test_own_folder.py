@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from test_train_cli import SMALL, draw, invoke, made, one_sentence
+from commands import invoke, one_sentence
+from test_train_cli import SMALL, draw, made
 from torchcaps import build, figures, load, load_weights, save
 from torchcaps.analysis import open_subject
 from torchcaps.data import find, load_folder

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
 import torchcaps as tc
+from commands import invoke, refused
 from torchcaps.analysis import open_subject
-from torchcaps.cli import app
 from torchcaps.models.files import describe
 from torchcaps.results import read_rows
 from torchcaps.train import recording, scoring
@@ -19,18 +18,6 @@ from torchcaps.train.folder import RunFolder
 from torchcaps.train.recording import TOLERANCE
 
 TRAIN = ["--set", "limit=4096", "--device", "cpu", "--no-tensorboard"]
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def refused(*arguments: str | Path) -> str:
-    result = invoke(*arguments)
-    assert result.exit_code != 0
-    assert "Traceback" not in result.output
-    (line,) = result.stderr.splitlines()
-    return line
 
 
 @pytest.fixture(scope="module")

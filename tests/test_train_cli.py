@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner, Result
 
+from commands import invoke, one_sentence
 from torchcaps import build, save
-from torchcaps.cli import app
 from torchcaps.data import Batch, Batches
 from torchcaps.recipes import get
 from torchcaps.train.folder import described
@@ -23,18 +22,6 @@ from torchcaps.train.step import Step
 
 SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
 SMALL += ["--no-tensorboard"]
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def one_sentence(result: Result, code: int) -> str:
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    lines = [line for line in result.stderr.splitlines() if line]
-    assert len(lines) == 1
-    return lines[0]
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from test_train_cli import SMALL, draw, invoke, made, one_sentence
+from commands import invoke, one_sentence
+from test_train_cli import SMALL, draw, made
 from torchcaps import build, load, save
 from torchcaps.data import load_folder
 from torchcaps.recipes import get

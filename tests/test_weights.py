@@ -7,28 +7,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner, Result
 
 import torchcaps as tc
-from torchcaps.cli import app
+from commands import invoke, refused
 from torchcaps.models import pretrained
 from torchcaps.models.files import describe, save_packed
 from torchcaps.models.packed import SCALE
 from torchcaps.models.pretrained import file_name, find_shipped
 from torchcaps.recipes import RECIPES
 from torchcaps.train.scoring import find_place, find_recipe
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def refused(*arguments: str | Path) -> str:
-    result = invoke(*arguments)
-    assert result.exit_code != 0
-    assert "Traceback" not in result.output
-    (line,) = result.stderr.splitlines()
-    return line
 
 
 def test_names_without_weights_are_told_which_have_them(weights: Path) -> None:
