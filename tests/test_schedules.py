@@ -4,10 +4,14 @@ import math
 from functools import partial
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from torchcaps.recipes import RECIPES
+from torchcaps.data import Batch, Batches, load
+from torchcaps.models import build
+from torchcaps.recipes import RECIPES, get
 from torchcaps.recipes.schedules import (
     Clock,
     constant,
@@ -17,6 +21,7 @@ from torchcaps.recipes.schedules import (
     milestones,
     one_cycle,
 )
+from torchcaps.train.optimisers import lr_factor, make_optimisers, set_lr
 
 
 def at(step: int, steps: int = 1000, steps_per_epoch: int = 10) -> Clock:
@@ -100,3 +105,23 @@ def test_the_pieces_by_themselves() -> None:
     assert milestones(at(500), at=(0.5,)) == pytest.approx(0.1)
     assert milestones(at(499), at=(0.5,)) == 1
     assert inverse_time(at(1000), decay=1e-3) == 0.5
+
+
+def test_first_step_of_a_baseline_leaves_its_hidden_units_alive() -> None:
+    recipe = get("sabour2017/mnist-baseline")
+    torch.manual_seed(0)
+    network = build(recipe.network).eval()
+    batches = Batches(load("strokes"), 8).epoch(0)
+    first, second = next(batches), next(batches)
+    optimiser, _ = make_optimisers(recipe, network, torch.device("cpu"))
+    set_lr(optimiser, recipe.lr * lr_factor(recipe, Clock(0, 641 * 468, 468)))
+
+    def loss(batch: Batch) -> Tensor:
+        scores = network(batch.images).scores
+        return recipe.loss(scores, batch.labels, step=torch.zeros(()), smoothing=0.0)
+
+    before = loss(second).item()
+    loss(first).backward()
+    optimiser.step()
+    # a whole step took it from 2.3 to 16: all units of a layer move together
+    assert loss(second).item() < before + 0.1
