@@ -6,7 +6,7 @@ cut at two deviations; the decoder starts as PyTorch's layers do.
 
 The same network with other routings, widths and backbones serves Yang 2021 (Table I), section 4.1
 of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5) and Choi 2019, all of
-them without that coupling and with PyTorch's start, but for CIFAR-10 in Yang.
+them without that coupling and with PyTorch's start, but for CIFAR-10 in Yang and the votes in Choi.
 """
 
 from functools import partial
