@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -130,8 +131,13 @@ def test_costs_are_drawn_from_the_benchmarks_rows(tmp_path: Path) -> None:
     figure = figures.draw_cost(analysis.read_speed(tmp_path / "speed.csv"))
     check(figure, tmp_path / "cost")
     assert heights(figure.axes[1]) == [100, 120, 140]
-    few = [row for row in analysis.read_speed(tmp_path / "speed.csv") if row.case.startswith("z")]
+    rows = analysis.read_speed(tmp_path / "speed.csv")
+    few = [row for row in rows if row.case.startswith("z")]
     check(figures.draw_cost(few), tmp_path / "few")
+    trained = [replace(row, mode="train") for row in rows if row.mode == "inference"]
+    figure = figures.draw_cost(trained)
+    assert figure.axes[1].get_ylabel() == "train, peak memory (MiB)"
+    assert heights(figure.axes[1]) == [100, 120, 140]
 
 
 def test_the_palette_is_told_apart_without_red_and_green() -> None:

@@ -66,6 +66,7 @@ class CostCurve:
     case: str
     mode: str
     implementation: str
+    batch: int
     iterations: tuple[int, ...]
     batch_ms: tuple[float, ...]
     peak_mib: tuple[float, ...]
@@ -195,6 +196,7 @@ def _cost(case: str, mode: str, implementation: str, rows: Sequence[SpeedRow]) -
         case,
         mode,
         implementation,
+        rows[0].batch,
         tuple(row.iterations or 0 for row in rows),
         tuple(row.batch_ms for row in rows),
         tuple(row.peak_mib for row in rows),

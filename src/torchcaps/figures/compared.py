@@ -171,7 +171,7 @@ def _cost(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
         "cost",
         "Cost",
         "Time and memory",
-        "From the benchmark's rows: inference time and peak memory against routing iterations "
+        "From the benchmark's rows: time and peak memory against routing iterations "
         "(Tsai 2020, Fig. 4), time of a batch (Zhao 2020, Table 1) and of 100 training steps "
         f"(Yang 2021, Fig. 4). Measured on {gpus or 'this machine'}.",
         curves.draw_cost(rows),

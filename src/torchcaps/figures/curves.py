@@ -159,11 +159,12 @@ def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
 def draw_cost(rows: Sequence[SpeedRow]) -> Figure:
     """Time and memory by iterations, time of a batch, time of 100 training steps."""
     figure, axes = blank(11.0, 7.0, rows=2, columns=2)
-    curves = cost_by_iterations(rows)
-    named = [(f"{one.case}, {one.implementation}", one) for one in curves][:8]
+    curves = cost_by_iterations(rows) or cost_by_iterations(rows, mode="train")
+    mode = curves[0].mode if curves else "inference"
+    named = [(f"{one.case}, {one.implementation}, {one.batch}", one) for one in curves][:8]
     for axis, what, label in (
-        (axes[0], "batch_ms", "inference, ms a batch"),
-        (axes[1], "peak_mib", "inference, peak memory (MiB)"),
+        (axes[0], "batch_ms", f"{mode}, ms a batch"),
+        (axes[1], "peak_mib", f"{mode}, peak memory (MiB)"),
     ):
         lines(
             axis,
@@ -171,6 +172,8 @@ def draw_cost(rows: Sequence[SpeedRow]) -> Figure:
             "routing iterations",
             label,
         )
+        axis.locator_params(axis="x", integer=True)
+        axis.set_title("network, implementation, batch", fontsize=TEXT - 1)
         if not named:
             axis.text(
                 0.5,
