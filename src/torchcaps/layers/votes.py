@@ -11,7 +11,12 @@ from torchcaps.capsules import Votes
 from torchcaps.checks import check_sizes
 from torchcaps.functional import full_precision
 
-__all__ = ["VoteNorm", "VoteNormFactory", "vote_weight"]
+__all__ = ["VoteNorm", "VoteNormFactory", "keras_std", "vote_weight"]
+
+
+def keras_std(n_children: int, n_parents: int, rows: int, columns: int) -> float:
+    """Deviation of weights ``[i j q r]`` by Keras' Glorot rule, which counts i and j as well."""
+    return math.sqrt(2 / (n_children * n_parents * (rows + columns)))
 
 
 def vote_weight(

@@ -1,6 +1,5 @@
 """The networks of Zhao 2020: ResNet-v2 blocks under capsules, for three routings alike."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import final
@@ -14,7 +13,7 @@ from torchcaps.layers import (
     PrimaryCapsules,
     VoteNorm,
 )
-from torchcaps.layers.votes import VoteNormFactory
+from torchcaps.layers.votes import VoteNormFactory, keras_std
 from torchcaps.models.backbones import ResNetV2Backbone
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import EMRouting, PairwiseRouting, RoutingFactory
@@ -71,7 +70,7 @@ class ResCapsNet(Network):
         n_children = ((height + 1) // 2) * ((width + 1) // 2) * 4
 
         def linear(n_children: int, n_parents: int, routing: RoutingFactory) -> LinearCapsules:
-            std = math.sqrt(2 / (n_children * n_parents * (4 + 4))) if glorot else None
+            std = keras_std(n_children, n_parents, 4, 4) if glorot else None
             make = partial(LinearCapsules, matrix=True, vote_norm=vote_norm, weight_std=std)
             return make(n_children, n_parents, 16, 16, routing=routing)
 

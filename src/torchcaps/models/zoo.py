@@ -1,7 +1,6 @@
 """Every network of the papers by name, with the parameter counts they publish."""
 
 import difflib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from torchcaps.layers import DeconvolutionDecoder, PoseNorm, RectifiedActivation, VoteNorm
+from torchcaps.layers.votes import keras_std
 from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
 from torchcaps.models.choi import ARCapsNet
 from torchcaps.models.hinton import EMCapsNet
@@ -166,8 +166,8 @@ def choi() -> dict[str, Entry]:
         ("mnist-dynamic", MNIST, 6 * 6 * 32, "8.21M"),
         ("cifar10-dynamic", CIFAR, 8 * 8 * 32, "11.74M"),
     ):
-        keras = math.sqrt(2 / (n_children * 10 * (8 + 16)))
-        compared = partial(CapsNet, routing=DynamicRouting, coupled=False, weight_std=keras)
+        std = keras_std(n_children, 10, 8, 16)
+        compared = partial(CapsNet, routing=DynamicRouting, coupled=False, weight_std=std)
         entries[name] = Entry(compared, shape, paper=size)
     return entries
 
