@@ -24,8 +24,10 @@ from torchcaps.kernels.layout import Layout
 from torchcaps.kernels.norm import pose_norm_backward_kernel, pose_norm_kernel
 from torchcaps.kernels.pairwise import pairwise_kernel
 from torchcaps.kernels.pairwise_backward import pairwise_child_kernel, pairwise_weight_kernel
+from torchcaps.kernels.wide_conv import wide_conv_kernel
 
 MOST = 227 * 1024
+WIDE_CONV = {"stride": 2, "pad": 0, "k": 9}
 PLACES: dict[str, Any] = {"width_k": 3, "n_types": 32, "padded": False}
 SIZES: dict[str, Any] = {
     "n_parents": 32,
@@ -49,7 +51,7 @@ LOW: tuple[str, ...] = (
 FORMS = ("linear", "linear_rest", "linear_logits", "square", "square_rest", "square_logits")
 ALL_LOW: tuple[str, ...] = (*LOW, *FORMS, "squares", "squares_rest")
 NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "size"]
-NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks"]
+NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks", "n_images"]
 WHOLE = [["tt.divisibility", 16]]
 
 
@@ -82,6 +84,8 @@ def build(
             signature[name] = ("i32",) * 3
         elif name in ("scale", "eps", "factor"):
             signature[name] = "fp32"
+        elif name == "order":
+            signature[name] = "*i32"
         elif name in NUMBERS:
             signature[name] = "i32"
             hints |= {(index,): WHOLE} if name in ("n_children", "n_part") else {}
@@ -140,6 +144,18 @@ def main() -> None:
     rows = {"d": 16, "d_pad": 16, "rows": 256}
     build(pose_norm_kernel, (), 4, 3, rows)
     build(pose_norm_backward_kernel, (), 4, 3, rows)
+    for back in (False, True):
+        _wide_conv(back)
+
+
+def _wide_conv(back: bool) -> None:
+    """CapsNet's primary capsules."""
+    given: dict[str, Any] = {"rows": 128, "columns": 256, "depth": 64, "stages": 3, "back": back}
+    given |= {"channels": 256, "channels_out": 256, "operand": tl.bfloat16}
+    given |= {f"{name}_{side}": size for name, size in WIDE_CONV.items() for side in "yx"}
+    strides = (81 * 256, 1) if back else (1, 81 * 256)
+    given |= dict(zip(("stride_in", "stride_out"), strides, strict=True))
+    assert "wgmma" in build(wide_conv_kernel, (), 8, 3, given, ("inputs", "weight"))
 
 
 def _head(side: int) -> None:

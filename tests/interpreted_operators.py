@@ -16,7 +16,15 @@ from triton.runtime.interpreter import GridExecutor
 import torchcaps as tc
 from kernel_cases import FUSED, PAIRWISE, compare
 from torchcaps.capsules import Votes
-from torchcaps.kernels import gaussian_ops, norm_ops, ops, pairwise_ops, pose_norm
+from torchcaps.kernels import (
+    convolve,
+    gaussian_ops,
+    norm_ops,
+    ops,
+    pairwise_ops,
+    pose_norm,
+    wide_conv_ops,
+)
 
 pytest_plugins = ["interpreter"]
 torch.set_num_threads(1)
@@ -129,6 +137,90 @@ def test_normalising_is_an_operator_too() -> None:
     poses, weight = torch.randn(4, 3, 5, requires_grad=True), torch.randn(5, requires_grad=True)
     bias = torch.randn(5, requires_grad=True)
     library.opcheck(norm_ops._pose_norm, (poses, weight, bias, 1e-5, torch.float32))
+
+
+WIDE = {
+    "capsnet's": ((2, 64, 13, 13), 64, (9, 9), (2, 2), (0, 0)),
+    "padded": ((3, 64, 8, 11), 128, (5, 7), (2, 3), (2, 3)),
+    "padded beyond the kernel": ((2, 64, 3, 3), 64, (5, 5), (2, 2), (7, 7)),
+    "one place": ((2, 128, 5, 5), 64, (5, 5), (2, 2), (0, 0)),
+    "unseen edge": ((130, 64, 8, 8), 64, (5, 5), (2, 2), (0, 0)),
+}
+
+
+def wide(name: str, kind: torch.dtype) -> tuple[Any, ...]:
+    size, n, k, stride, padding = WIDE[name]
+    torch.manual_seed(0)
+    features = torch.randn(size).to(torch.bfloat16).to(kind).requires_grad_()
+    weight = torch.randn(n, size[1], *k).div(size[1]).to(torch.bfloat16).to(kind).requires_grad_()
+    bias = torch.randn(n).to(torch.bfloat16).to(kind).requires_grad_()
+    return features, weight, bias, stride, padding
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_convolutions_err_no_more_than_pytorchs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wide_conv_ops, "LEAST", 1)
+    names = ("out", "d features", "d weight", "d bias")
+
+    def everything(kind: torch.dtype, function: Callable[..., Tensor]) -> dict[str, Tensor]:
+        leaves = wide(name, kind)
+        out = function(*leaves)
+        torch.manual_seed(1)
+        towards = torch.randn(out.shape).to(torch.bfloat16).to(kind)
+        gradients = torch.autograd.grad((out * towards).sum(), leaves[:3])
+        return dict(zip(names, (out, *gradients), strict=True))
+
+    low, plain = torch.bfloat16, torch.nn.functional.conv2d
+    seen = count_launches(monkeypatch)
+    got = everything(low, convolve)
+    assert len(seen) == (1 if any(WIDE[name][4]) else 2)
+    compare(got, everything(low, plain), everything(torch.float64, plain), low)
+
+
+def count_launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for every kernel that is launched from now on."""
+    seen, whole = list[int](), GridExecutor.__call__
+
+    def launched(self: Any, *given: Any, **options: Any) -> None:
+        seen.append(1)
+        whole(self, *given, **options)
+
+    monkeypatch.setattr(GridExecutor, "__call__", launched)
+    return seen
+
+
+def test_wide_convolutions_are_an_operator_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.use_deterministic_algorithms(False)
+    monkeypatch.setattr(wide_conv_ops, "LEAST", 1)
+    features, weight, bias, stride, padding = wide("unseen edge", torch.bfloat16)
+    features = features[:2].detach().contiguous(memory_format=torch.channels_last)
+    weight = weight.detach().contiguous(memory_format=torch.channels_last)
+    given = (features.requires_grad_(), weight.requires_grad_(), [*stride], [*padding])
+    library.opcheck(wide_conv_ops._wide_conv, given)
+    compiled = torch.compile(convolve, dynamic=True, backend="aot_eager")
+    got, plain = (f(features, weight, bias, stride, padding) for f in (compiled, convolve))
+    assert torch.equal(got, plain)
+
+
+def test_other_convolutions_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = count_launches(monkeypatch)
+    features = torch.randn(64, 64, 7, 7)
+    for kind, channels, k, stride in (
+        (torch.float32, 64, 5, 2),
+        (torch.bfloat16, 63, 5, 2),
+        (torch.bfloat16, 64, 3, 2),
+        (torch.bfloat16, 64, 5, 1),
+    ):
+        x, weight = features[:, :channels].to(kind), torch.randn(64, channels, k, k).to(kind)
+        convolve(x, weight, None, (stride, stride), (0, 0))
+    convolve(features[:63].bfloat16(), torch.randn(64, 64, 5, 5).bfloat16(), None, (2, 2), (0, 0))
+    assert not seen
+    with torch.autocast("cpu", torch.bfloat16):
+        out = tc.PrimaryCapsules(64, 8, 8, kernel_size=5, stride=2)(features)
+    assert seen == [1]
+    assert out.poses.shape == (64, 2, 2, 8, 8)
 
 
 class Layers(torch.nn.Module):

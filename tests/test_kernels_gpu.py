@@ -1,9 +1,12 @@
 """Fused kernels on a GPU: errors, determinism, compilation, CUDA graphs, memory."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 import torchcaps as tc
 from kernel_cases import (
@@ -19,6 +22,7 @@ from kernel_cases import (
     routed,
 )
 from torchcaps.capsules import Window
+from torchcaps.kernels import convolve
 
 pytestmark = [
     pytest.mark.gpu,
@@ -69,6 +73,26 @@ def test_pairwise_routing_gives_the_same_bits(name: str) -> None:
     first, second = (routed(ZHAO[name], fused, torch.bfloat16, "cuda") for _ in range(2))
     for key, value in first.items():
         assert torch.equal(value, second[key]), f"{key} differs from run to run"
+
+
+def test_capsnets_convolution_errs_no_more_than_cudnns() -> None:
+    names = ("out", "d features", "d weight", "d bias")
+
+    def everything(kind: torch.dtype, function: Callable[..., Tensor]) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        shapes = ((130, 256, 20, 20), (256, 256, 9, 9), (256,), (130, 256, 6, 6))
+        drawn = [torch.randn(shape, device="cuda").bfloat16().to(kind) for shape in shapes]
+        leaves = [x.requires_grad_() for x in drawn[:3]]
+        out = function(*leaves, (2, 2), (0, 0))
+        gradients = torch.autograd.grad((out * drawn[3]).sum(), leaves)
+        return dict(zip(names, (out, *gradients), strict=True))
+
+    got, again = (everything(torch.bfloat16, convolve) for _ in range(2))
+    assert all(torch.equal(got[name], again[name]) for name in ("out", "d features"))
+    plain = functional.conv2d
+    compare(
+        got, everything(torch.bfloat16, plain), everything(torch.float64, plain), torch.bfloat16
+    )
 
 
 def test_zhaos_network_scores_alike_with_and_without_the_kernel() -> None:

@@ -1,5 +1,7 @@
 """Fused twins of the routings that profit: votes are cast in registers and never stored.
 
+With them LayerNorm over poses, and the convolution of CapsNet's primary capsules.
+
 Nothing here imports Triton before a kernel runs.
 """
 
@@ -8,10 +10,12 @@ from torchcaps.kernels.gaussian_ops import moments, moved_centre
 from torchcaps.kernels.norm_ops import pose_norm
 from torchcaps.kernels.ops import attend, lowered, machine_obstacle, obstacle, size_obstacle
 from torchcaps.kernels.pairwise_ops import pairwise_links, pairwise_sums
+from torchcaps.kernels.wide_conv_ops import convolve
 
 __all__ = [
     "attend",
     "attend_in_chunks",
+    "convolve",
     "lowered",
     "machine_obstacle",
     "moments",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attend",
+    "interpreted",
     "layout_of",
     "lowered",
     "machine_obstacle",
@@ -39,7 +40,7 @@ def power(n: int) -> int:
 
 def machine_obstacle() -> str | None:
     """Why no kernel runs on this machine, if so."""
-    if not _interpreted():
+    if not interpreted():
         if not torch.cuda.is_available():
             return "there is no CUDA device"
         if torch.cuda.get_device_capability() < (8, 0):
@@ -51,7 +52,7 @@ def machine_obstacle() -> str | None:
 
 def on_gpu(tensor: Tensor) -> bool:
     """Whether a tensor is where kernels run; in Triton's interpreter that is everywhere."""
-    return tensor.device.type == "cuda" or (_interpreted() and tensor.device.type == "cpu")
+    return tensor.device.type == "cuda" or (interpreted() and tensor.device.type == "cpu")
 
 
 def size_obstacle(n_parents: int, d_parent: int) -> str | None:
@@ -147,7 +148,8 @@ def _precision(votes: Votes) -> torch.dtype:
     return votes.poses.dtype
 
 
-def _interpreted() -> bool:
+def interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

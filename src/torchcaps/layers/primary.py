@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, final
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from torchcaps import kernels
 from torchcaps.capsules import Capsules
@@ -81,8 +80,22 @@ def _built(nonlinearity: Nonlinearity, n_types: int, d: int) -> nn.Module:
         ) from error
 
 
+class PoseConv2d(nn.Conv2d):
+    """A convolution into the entries of poses."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """What the types take up of the features."""
+        return self.convolved(features, self.weight)
+
+    def convolved(self, features: Tensor, weight: Tensor) -> Tensor:
+        """The convolution with this weight, by a kernel where there is a better one."""
+        sides = int(self.padding[0]), int(self.padding[1])
+        stride = self.stride[0], self.stride[1]
+        return kernels.convolve(features, weight, self.bias, stride, sides)
+
+
 @final
-class CoupledConv2d(nn.Conv2d):
+class CoupledConv2d(PoseConv2d):
     """A convolution into n types of capsules to which every input is coupled by 1/n.
 
     Adam moves every weight by about its learning rate, however many inputs a channel has; with the
@@ -96,8 +109,7 @@ class CoupledConv2d(nn.Conv2d):
 
     def forward(self, features: Tensor) -> Tensor:
         """What the types take up of the features."""
-        weight = self.weight / self.n_types
-        return functional.conv2d(features, weight, self.bias, self.stride, self.padding)
+        return self.convolved(features, self.weight / self.n_types)
 
 
 @final
@@ -159,7 +171,7 @@ class PrimaryCapsules(nn.Module):
     def _convolution(
         self, in_channels: int, out_channels: int, bias: bool, coupled: bool = False
     ) -> nn.Conv2d:
-        make = partial(CoupledConv2d, n_types=self.n_types) if coupled else nn.Conv2d
+        make = partial(CoupledConv2d, n_types=self.n_types) if coupled else PoseConv2d
         return make(
             in_channels, out_channels, self.kernel_size, self.stride, self.padding, bias=bias
         )
