@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchcaps.recipes import Recipe, get
 from torchcaps.recipes.losses import cross_entropy
+from torchcaps.recipes.muon import Muon
 from torchcaps.train import TrainingError, train
 from torchcaps.train.checkpoint import load_checkpoint
 from torchcaps.train.step import Step
@@ -25,6 +26,7 @@ OPTIMISERS: dict[str, Any] = {
     "adamw": torch.optim.AdamW,
     "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
     "rmsprop": partial(torch.optim.RMSprop, alpha=0.9),
+    "muon": Muon,
 }
 
 

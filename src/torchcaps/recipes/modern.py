@@ -27,6 +27,7 @@ from torchcaps.data import (
 )
 from torchcaps.recipes.base import Recipe
 from torchcaps.recipes.choi import choi
+from torchcaps.recipes.muon import Muon
 from torchcaps.recipes.sabour import SCORED, sabour
 from torchcaps.recipes.schedules import one_cycle
 from torchcaps.recipes.tsai import NORMALISE, tsai
@@ -101,14 +102,29 @@ def _digits(row: Row) -> list[Recipe]:
 def _overlapping(row: Row) -> list[Recipe]:
     facts = find("diverse_multimnist")
     normalise = Normalise(facts.mean * 3, facts.std * 3)
-    drawn = "AdamW, one cycle; pairs drawn anew from all 60,000 digits, last epoch."
-    notes = drawn + SCORED
-    recipes = [row("sabour2017/multimnist", notes, batch_size=128, lr=2e-3, epochs=400)]
+    drawn = "one cycle; pairs drawn anew from all 60,000 digits, last epoch."
+    multi = row(
+        "sabour2017/multimnist",
+        f"AdamW, {drawn}{SCORED}",
+        batch_size=128,
+        lr=2e-3,
+        epochs=400,
+    )
+    recipes = [
+        multi,
+        multi.variant(
+            "sabour2017/multimnist-muon",
+            notes=f"Muon, {drawn} In a narrow network 150,000 pairs took it to 80 %, AdamW at its "
+            f"best rates to 76.{SCORED}",
+            optimiser=Muon,
+            lr=5e-3,
+        ),
+    ]
     for pose, epochs in (("matrix", 300), ("vector", 150)):
         recipes.append(
             row(
                 f"tsai2020/diversemultimnist-{pose}",
-                drawn + " Small affine maps of the whole image.",
+                f"AdamW, {drawn} Small affine maps of the whole image.",
                 train_transforms=(DIGITS, Channels(3), normalise),
                 test_transforms=(Channels(3), normalise),
                 epochs=epochs,

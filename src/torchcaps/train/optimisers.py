@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchcaps.layers import ClassCapsules, ConvCapsules, LinearCapsules
 from torchcaps.recipes import Recipe
+from torchcaps.recipes.muon import Muon
 from torchcaps.recipes.schedules import Clock
 from torchcaps.routing import DiscriminativeRouting
 
@@ -38,7 +41,7 @@ def make_optimisers(
     apart = coefficients(network) if recipe.coefficient_lr else []
     ids = {id(parameter) for _, parameter in apart}
     weights = [p for p in network.parameters() if id(p) not in ids]
-    groups = [{"params": weights, "weight_decay": recipe.weight_decay}]
+    groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": recipe.weight_decay}]
     if not recipe.decay_all:
         spared = _spared(network)
         groups = [
@@ -48,12 +51,34 @@ def make_optimisers(
             },
             {"params": [p for p in weights if id(p) in spared], "weight_decay": 0.0},
         ]
+    if _made(recipe.optimiser) is Muon:
+        groups = _by_kind(groups, network)
     groups = [group for group in groups if group["params"]]
     main = recipe.optimiser(groups, **_options(recipe.optimiser, recipe.lr, device))
     if not apart:
         return main, None
     options = _options(recipe.coefficient_optimiser, recipe.coefficient_lr, device)
     return main, recipe.coefficient_optimiser([p for _, p in apart], maximize=True, **options)
+
+
+def _by_kind(groups: list[dict[str, Any]], network: nn.Module) -> list[dict[str, Any]]:
+    """The same groups, convolutions and vote weights apart from what Muon leaves to Adam."""
+    kinds = {}
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            kinds[id(module.weight)] = "filters"
+        elif isinstance(module, LinearCapsules | ClassCapsules | ConvCapsules):
+            kinds[id(module.weight)] = "votes"
+    return [
+        {**group, "params": [p for p in group["params"] if kinds.get(id(p)) == kind], "kind": kind}
+        for group in groups
+        for kind in ("filters", "votes", None)
+    ]
+
+
+def _made(optimiser: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
+    """The class that is called in the end."""
+    return optimiser.func if isinstance(optimiser, partial) else optimiser
 
 
 def _spared(network: nn.Module) -> set[int]:
@@ -76,8 +101,7 @@ def _options(
     """The learning rate, and on a GPU what lets a step run without the host."""
     if device.type != "cuda":
         return {"lr": lr}
-    made = optimiser.func if isinstance(optimiser, partial) else optimiser
-    known = signature(made).parameters
+    known = signature(_made(optimiser)).parameters
     options: dict[str, object] = {"lr": torch.tensor(lr, device=device)}
     if "fused" in known:
         options["fused"] = True
