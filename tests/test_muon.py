@@ -106,9 +106,9 @@ def test_convolutions_and_votes_are_found_and_biases_do_not_decay() -> None:
         (group["kind"], group["weight_decay"]): {names[id(p)] for p in group["params"]}
         for group in optimiser.param_groups
     }
-    assert groups["filters", 0.01] == {"backbone.conv.weight", "primary.pose_conv.weight"}
-    assert groups["votes", 0.01] == {"classes.weight"}
-    assert {name.split(".")[0] for name in groups[None, 0.01]} == {"decoder"}
+    assert groups["filters", 0.004] == {"backbone.conv.weight", "primary.pose_conv.weight"}
+    assert groups["votes", 0.004] == {"classes.weight"}
+    assert {name.split(".")[0] for name in groups[None, 0.004]} == {"decoder"}
     assert "classes.routing.bias" in groups[None, 0.0]
     assert sum(map(len, groups.values())) == len(names)
 
