@@ -119,6 +119,8 @@ def _overlapping(row: Row) -> list[Recipe]:
             optimiser=Muon,
             lr=5e-3,
             weight_decay=4e-3,  # times a rate 2.5 times as high
+            batch_size=256,
+            epochs=600,
         ),
     ]
     for pose, epochs in (("matrix", 300), ("vector", 150)):
