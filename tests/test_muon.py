@@ -10,9 +10,12 @@ from torch import Tensor, nn
 
 from test_train import BrokenError, break_at, quick, small
 from torchcaps import build
+from torchcaps.data import Batch
 from torchcaps.recipes import get
 from torchcaps.recipes.muon import Muon, orthogonal
 from torchcaps.train.optimisers import make_optimisers
+from torchcaps.train.process import Process
+from torchcaps.train.step import Step
 
 
 @pytest.mark.parametrize("shape", [(16, 81), (81, 16), (64, 2000), (1, 7), (40, 40)])
@@ -125,3 +128,20 @@ def test_a_broken_run_goes_on_to_the_same_bits(
     resumed = quick(recipe, out=tmp_path / "broken")
     assert resumed["weights_sha256"] == whole["weights_sha256"]
     assert whole["test"] > 30
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_a_nan_that_the_device_leaves_out_changes_no_weight(clip: float) -> None:
+    recipe = replace(small(clip=clip), optimiser=Muon)
+    network = build(recipe.network)
+    optimiser, _ = make_optimisers(recipe, network, torch.device("cpu"))
+    for group in optimiser.param_groups:
+        group["lr"] = torch.tensor(recipe.lr)
+    step = Step(recipe, network, network, optimiser, None, Process(torch.device("cpu")))
+    step.skips = True  # as on a GPU
+    before = [p.detach().clone() for p in network.parameters()]
+    images = torch.full((4, *network.image_shape), torch.nan)
+    step(Batch(images, torch.zeros(4, dtype=torch.long), torch.arange(4)))
+    assert float(step.bad_step) == 0
+    for old, new in zip(before, network.parameters(), strict=True):
+        assert torch.equal(old, new)

@@ -122,14 +122,14 @@ class Step:
             first = (self.stops == 0) & ~finite
             self.bad_step.copy_(torch.where(first, self.taken, self.bad_step))
             self.stops.copy_(torch.maximum(self.stops, (~finite).float()))
-            if not self.fused:
-                self._still(gradients)
         elif not finite:
             self.bad_step.copy_(self.taken)
             raise NonFiniteError
         if self.recipe.clip:
             scale = (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0)
             torch._foreach_mul_(gradients, scale)
+        if self.skips and not self.fused:  # after clipping: by a norm that is NaN all become NaN
+            self._still(gradients)
         self.optimiser.step()
         if climbs and self.ascent is not None:
             self.ascent.step()
