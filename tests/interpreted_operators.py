@@ -139,6 +139,22 @@ def test_normalising_is_an_operator_too() -> None:
     library.opcheck(norm_ops._pose_norm, (poses, weight, bias, 1e-5, torch.float32))
 
 
+@pytest.mark.parametrize("name", FUSED | PAIRWISE)
+def test_forward_mode_gradients_are_those_of_the_plain_function(name: str) -> None:
+    torch.manual_seed(0)
+    routing = (FUSED | PAIRWISE)[name]()(3, 2, 4)
+    poses, tangent, weight = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.randn(3, 2, 4, 4)
+    activations = torch.rand(2, 3)
+
+    def routed(x: Tensor) -> Tensor:
+        out: Tensor = routing(Votes(x, weight), activations).poses
+        return out
+
+    (backward,) = torch.func.vjp(routed, poses)[1](torch.ones(2, 2, 4))
+    forward = torch.func.jvp(routed, (poses,), (tangent,))[1]
+    torch.testing.assert_close(forward.sum(), (backward * tangent).sum(), rtol=1e-4, atol=1e-4)
+
+
 WIDE = {
     "capsnet's": ((2, 64, 13, 13), 64, (9, 9), (2, 2), (0, 0)),
     "padded": ((3, 64, 8, 11), 128, (5, 7), (2, 3), (2, 3)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, library
 from torch._library.custom_ops import CustomOpDef
+from torch.autograd import forward_ad
 
 from torchcaps.capsules import Votes, Window
 
@@ -39,7 +40,7 @@ def power(n: int) -> int:
 
 
 def machine_obstacle() -> str | None:
-    """Why no kernel runs on this machine, if so."""
+    """Why no kernel runs on this machine at the moment, if so."""
     if not interpreted():
         if not torch.cuda.is_available():
             return "there is no CUDA device"
@@ -47,6 +48,9 @@ def machine_obstacle() -> str | None:
             return "the GPU is older than compute capability 8.0"
     if not TRITON:
         return "Triton is not installed"
+    # an operator of our own would give tangents of zero, without a word
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return "torch.func and forward-mode gradients see PyTorch's own operators only"
     return None
 
 
