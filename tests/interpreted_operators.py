@@ -220,6 +220,59 @@ def test_wide_convolutions_are_an_operator_too(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(got, plain)
 
 
+def test_wide_convolutions_have_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide_conv_ops, "LEAST", 1)
+
+    def everything(kind: torch.dtype, function: Callable[..., Tensor]) -> dict[str, Tensor]:
+        features, weight, bias, *how = wide("capsnet's", kind)
+        out = function(features, weight, bias, *how).to(kind)
+        (gradient,) = torch.autograd.grad(out.sin().sum(), features, create_graph=True)
+        second = torch.autograd.grad(gradient.sin().sum(), (features, weight))
+        return dict(zip(("d features", "d weight"), second, strict=True))
+
+    low, plain = torch.bfloat16, torch.nn.functional.conv2d
+    seen = count_launches(monkeypatch)
+    got = everything(low, convolve)
+    assert len(seen) == 4
+    compare(got, everything(low, plain), everything(torch.float64, plain), low)
+
+
+class Poses(torch.nn.Module):
+    """Primary capsules with a tensor for an output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.primary = tc.PrimaryCapsules(64, 8, 8, kernel_size=5, stride=2).bfloat16()
+
+    def forward(self, features: Tensor) -> Tensor:
+        poses: Tensor = self.primary(features).poses
+        return poses
+
+
+@pytest.mark.parametrize("count", [2, 64])
+def test_primary_capsules_are_exported_for_any_batch(count: int) -> None:
+    torch.use_deterministic_algorithms(False)
+    features, network = torch.randn(66, 64, 5, 5).bfloat16(), Poses()
+    anything = ({0: torch.export.Dim("b")},)
+    exported = torch.export.export(network, (features[:count],), dynamic_shapes=anything).module()
+    for n in (3, 66):
+        torch.testing.assert_close(exported(features[:n]), network(features[:n]))
+
+
+def test_wide_convolutions_refuse_what_pytorch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = count_launches(monkeypatch)
+    features, weight = torch.randn(64, 128, 5, 5).bfloat16(), torch.randn(64, 64, 5, 5)
+    for kind, channels, match in ((torch.bfloat16, 128, "channels"), (torch.float32, 64, "type")):
+        with pytest.raises(RuntimeError, match=match):
+            convolve(features[:, :channels], weight.to(kind), None, (2, 2), (0, 0))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = convolve(features[:, :64].double(), weight.double(), None, (2, 2), (0, 0))
+    assert out.dtype == torch.float64
+    alone = convolve(features[0, :64], weight.bfloat16(), None, (2, 2), (0, 0))
+    assert alone.shape == (64, 1, 1)
+    assert not seen
+
+
 def test_other_convolutions_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = count_launches(monkeypatch)
     features = torch.randn(64, 64, 7, 7)

@@ -47,12 +47,16 @@ def _last(x: Tensor) -> Tensor:
 def _has_kernel(features: Tensor, weight: Tensor, stride: tuple[int, int]) -> bool:
     if not on_gpu(features) or machine_obstacle() is not None:
         return False
-    device = features.device.type
-    lowers = torch.is_autocast_enabled(device)
-    dtype = torch.get_autocast_dtype(device) if lowers else features.dtype
+    if torch.compiler.is_exporting():  # the batch is any size then
+        return False
     n, c, k_y, k_x = weight.shape
     wide = min(k_y, k_x) >= 5 and min(stride) > 1 and n % 64 == 0 and c % 64 == 0
-    return wide and dtype == torch.bfloat16 and features.shape[0] >= LEAST
+    if not wide or features.dim() != 4 or features.shape[1] != c:
+        return False
+    device, kinds = features.device.type, {features.dtype, weight.dtype}
+    if torch.is_autocast_enabled(device) and torch.float64 not in kinds:
+        kinds = {torch.get_autocast_dtype(device)}
+    return kinds == {torch.bfloat16} and features.shape[0] >= LEAST
 
 
 @functools.cache
@@ -193,4 +197,21 @@ def _backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
     return d_features, d_weight, None, None
 
 
+def _save_again(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    d_out, weight, ctx.stride, ctx.padding, _ = inputs
+    ctx.save_for_backward(d_out, weight)
+
+
+def _backward_again(ctx: Any, towards: Tensor) -> tuple[Any, ...]:
+    """The input's gradient is linear in both: the convolution, and the weight's gradient of it."""
+    d_out, weight = ctx.saved_tensors
+    towards = _last(towards.to(weight.dtype))
+    how = (ctx.stride, ctx.padding)
+    _, d_weight, _ = torch.ops.aten.convolution_backward(
+        d_out, towards, weight, None, *how, [1, 1], False, [0, 0], 1, [False, True, False]
+    )
+    return _wide_conv(towards, weight, *how).to(d_out.dtype), d_weight, None, None, None
+
+
 _wide_conv.register_autograd(_backward, setup_context=_save)
+_input_gradient.register_autograd(_backward_again, setup_context=_save_again)
