@@ -18,7 +18,7 @@ from reliability.runs import prints
 from test_train_distributed import run as executed
 from torchcaps import load
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import InterruptedRunError, train
+from torchcaps.train import InterruptedRunError, UseError, train
 from torchcaps.train import evaluate as scored
 from torchcaps.train.checkpoint import checkpoints, load_checkpoint
 from torchcaps.train.process import joined
@@ -162,3 +162,16 @@ def test_a_run_may_go_on_at_another_speed(tmp_path: Path) -> None:
     (tmp_path / "result.json").unlink()
     again = quick(small(channels_last=not small().channels_last), out=tmp_path, resume=True)
     assert (again["test"], again["modified"]) == (row["test"], row["modified"])
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_that_nothing_describes_is_not_taken_for_the_one_asked_for(
+    finished: bool, tmp_path: Path
+) -> None:
+    quick(small(), out=tmp_path / "run")
+    for name in ("run.json",) if finished else ("run.json", "result.json"):
+        Path(tmp_path / "run" / name).unlink()  # a kill while --fresh sets it aside leaves this
+    with pytest.raises(UseError, match=r"no run\.json that says which: .* --fresh"):
+        quick(small(lr=0.01), seed=5, out=tmp_path / "run")
+    quick(small(lr=0.01), seed=5, out=tmp_path / "run", resume=False)
+    assert len(list(tmp_path.glob("run.before-*/checkpoints"))) == 1

@@ -86,6 +86,11 @@ class RunFolder:
         # a run that reached nothing, such as one with a wrong data folder, is no run to protect
         reached = checkpoints(self.checkpoints) or self.result() is not None
         before = self.description() if reached else None
+        if reached and before is None:
+            raise UseError(
+                f"{self.path} holds a run and no run.json that says which: "
+                "choose another folder with --out, or start anew with --fresh"
+            )
         if before is not None:
             if isinstance(before.get("settings"), dict):
                 # a setting that was not there yet when the run began is as it is now, and how
