@@ -5,9 +5,12 @@ import torch
 from torch import nn
 
 import torchcaps as tc
+from torchcaps.recipes import get
 from torchcaps.train.averaging import NORMS
 from torchcaps.train.building import hasten_statistics
 from torchcaps.train.evaluate import tensor_float
+from torchcaps.train.loop import _prepared
+from torchcaps.train.process import Process
 
 
 @pytest.mark.parametrize("name", ["zhao2020/cifar10", "zhao2020/affnist"])
@@ -42,3 +45,16 @@ def test_float32_on_a_gpu_is_not_tensor_float_32(precision: str, exact: bool) ->
         assert torch.get_float32_matmul_precision() == ("highest" if exact else "high")
         assert torch.backends.cudnn.allow_tf32 is not exact
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+
+
+def test_warnings_about_randomness_stay_warnings_after_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with _prepared(get("demo/strokes-em"), Process(torch.device("cuda")), False):
+            assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -132,6 +132,7 @@ def _prepared(recipe: Recipe, process: Process, deterministic: bool) -> Iterator
         return
     benchmark = torch.backends.cudnn.benchmark
     fixed = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
     if deterministic:
         # without it cuBLAS refuses to be deterministic
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -143,4 +144,4 @@ def _prepared(recipe: Recipe, process: Process, deterministic: bool) -> Iterator
             yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
-        torch.use_deterministic_algorithms(fixed)
+        torch.use_deterministic_algorithms(fixed, warn_only=warns)
