@@ -116,6 +116,23 @@ def test_convolutions_and_votes_are_found_and_biases_do_not_decay() -> None:
     assert sum(map(len, groups.values())) == len(names)
 
 
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("choi2019/mnist", "classes.weight"),
+        ("hinton2018/smallnorb", "classes.weight"),
+        ("tsai2020/cifar10-resnet", "layers.0.weight"),
+    ],
+)
+def test_vote_weights_of_every_layer_are_votes(name: str, layer: str) -> None:
+    with torch.device("meta"):
+        network = build(name)
+    recipe = get("sabour2017/multimnist-muon")
+    optimiser, _ = make_optimisers(recipe, network, torch.device("cpu"))
+    votes = {id(p) for g in optimiser.param_groups if g["kind"] == "votes" for p in g["params"]}
+    assert id(network.get_parameter(layer)) in votes
+
+
 def test_a_broken_run_goes_on_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

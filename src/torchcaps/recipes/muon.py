@@ -1,4 +1,4 @@
-"""Muon: momentum made orthogonal for weights that are matrices, Adam for all others.
+"""Muon: momentum made orthogonal for convolutions and vote weights, Adam for all others.
 
 Jordan 2024, https://kellerjordan.github.io/posts/muon, with the scale and the decay of Liu 2025,
 https://arxiv.org/abs/2502.16982, section 2.2:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchcaps.layers import ClassCapsules, ConvCapsules, LinearCapsules
+from torchcaps.layers import ClassCapsules, ConvCapsules, ConvTransformCapsules, LinearCapsules
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.muon import Muon
 from torchcaps.recipes.schedules import Clock
@@ -23,6 +23,9 @@ __all__ = [
     "restore_optimiser",
     "set_lr",
 ]
+
+VOTERS = (ClassCapsules, ConvCapsules, ConvTransformCapsules, LinearCapsules)
+"""Every layer that has vote weights ``[i j d e]``."""
 
 
 def coefficients(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -67,7 +70,7 @@ def _by_kind(groups: list[dict[str, Any]], network: nn.Module) -> list[dict[str,
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             kinds[id(module.weight)] = "filters"
-        elif isinstance(module, LinearCapsules | ClassCapsules | ConvCapsules):
+        elif isinstance(module, VOTERS):
             kinds[id(module.weight)] = "votes"
     return [
         {**group, "params": [p for p in group["params"] if kinds.get(id(p)) == kind], "kind": kind}
