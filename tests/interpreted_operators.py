@@ -215,7 +215,7 @@ def test_wide_convolutions_are_an_operator_too(monkeypatch: pytest.MonkeyPatch) 
     weight = weight.detach().contiguous(memory_format=torch.channels_last)
     given = (features.requires_grad_(), weight.requires_grad_(), [*stride], [*padding])
     library.opcheck(wide_conv_ops._wide_conv, given)
-    compiled = torch.compile(convolve, dynamic=True, backend="aot_eager")
+    compiled = torch.compile(convolve, dynamic=True, fullgraph=True, backend="aot_eager")
     got, plain = (f(features, weight, bias, stride, padding) for f in (compiled, convolve))
     assert torch.equal(got, plain)
 
