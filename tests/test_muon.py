@@ -99,6 +99,11 @@ def test_a_closure_is_called_and_its_loss_returned() -> None:
     assert float(weight.detach().sum()) < 4.0
 
 
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="kind must be 'filters', 'votes' or None, not 'vote'"):
+        Muon([{"params": [nn.Parameter(torch.ones(2, 2))], "kind": "vote"}])
+
+
 def test_convolutions_and_votes_are_found_and_biases_do_not_decay() -> None:
     network = build("sabour2017/multimnist")
     recipe = get("sabour2017/multimnist-muon")

@@ -55,7 +55,7 @@ class Muon(torch.optim.Optimizer):
         betas: of Adam.
         eps: of Adam.
         weight_decay: times the learning rate of the group.
-        capturable: whether steps are counted on the device, as in `torch.optim`.
+        capturable: steps are always counted on the device; says so to who records them.
     """
 
     def __init__(
@@ -83,6 +83,9 @@ class Muon(torch.optim.Optimizer):
             "kind": None,
         }
         super().__init__(params, defaults)
+        for group in self.param_groups:
+            if group["kind"] not in (None, "filters", "votes"):
+                raise ValueError(f"kind must be 'filters', 'votes' or None, not {group['kind']!r}")
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
