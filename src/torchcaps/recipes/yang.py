@@ -3,11 +3,11 @@
 The network of Sabour 2017 with one table of coefficients in place of couplings; each step on the
 weights is followed by one on the coefficients, both from the same votes as in the authors' code,
 where Algorithm 1 casts them anew. ``-plain`` rows are the table's "/FC", without the reconstruction
-network. The paper gives decays and some batch sizes. It leaves open: the first learning rate on
-MNIST (0.001 as elsewhere), augmentation (as in Sabour 2017), the epochs, and the step on the
-coefficients, for which the authors' code has Adam at a fifth of the weights' rate. Lambda is 0.001
-throughout: the paper's example, and its value for MultiMNIST, where it calls it larger than on the
-other sets.
+network, and so are those of CIFAR-10, which has no others. The paper gives decays and some batch
+sizes. It leaves open: the first learning rate on MNIST (0.001 as elsewhere), augmentation (as in
+Sabour 2017), the epochs, and the step on the coefficients, for which the authors' code has Adam at
+a fifth of the weights' rate. Lambda is 0.001 throughout: the paper's example, and its value for
+MultiMNIST, where it calls it larger than on the other sets.
 
 The learning rate rises over the first 400 steps or so, which the paper does not say: coefficients
 of 1 weigh votes ten times as much as couplings do, and at 0.001 from the first step all lengths ran
