@@ -15,12 +15,12 @@ __all__ = ["wide_conv_kernel"]
 def _taps(at, size, back: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, k: tl.constexpr):
     """Along one side: the first of the taps that count, how many, the input and tap of number 0.
 
-    Number n is tap n of the kernel or, backwards, output n of the convolution.
+    Number n is tap n of the kernel or, backwards, output n of a convolution without padding.
     """
     if back:
-        low = tl.where(at + pad >= k, (at + pad - k) // stride + 1, 0)
-        high = tl.minimum((at + pad) // stride + 1, size)
-        return low, tl.maximum(high - low, 0), 0, at + pad
+        low = tl.where(at >= k, (at - k) // stride + 1, 0)
+        high = tl.minimum(at // stride + 1, size)
+        return low, high - low, 0, at
     else:
         low = tl.maximum(pad - stride * at, 0)
         high = tl.minimum(size + pad - stride * at, k)

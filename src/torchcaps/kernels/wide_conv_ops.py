@@ -15,6 +15,7 @@ __all__ = ["convolve"]
 LEAST = 64
 """Images from which it pays: a program takes 128."""
 MULTIPROCESSORS = 132
+UNPADDED = [0, 0]
 
 
 def convolve(
@@ -163,16 +164,12 @@ def _(features: Tensor, weight: Tensor, stride: list[int], padding: list[int]) -
 
 
 @operator("torchcaps::wide_conv_input_gradient")
-def _input_gradient(
-    d_out: Tensor, weight: Tensor, stride: list[int], padding: list[int], size: list[int]
-) -> Tensor:
-    return _launched(d_out, weight, stride, padding, size, back=True)
+def _input_gradient(d_out: Tensor, weight: Tensor, stride: list[int], size: list[int]) -> Tensor:
+    return _launched(d_out, weight, stride, UNPADDED, size, back=True)
 
 
 @_input_gradient.register_fake
-def _(
-    d_out: Tensor, weight: Tensor, stride: list[int], padding: list[int], size: list[int]
-) -> Tensor:
+def _(d_out: Tensor, weight: Tensor, stride: list[int], size: list[int]) -> Tensor:
     return d_out.new_empty(d_out.shape[0], *size, weight.shape[1]).permute(0, 3, 1, 2)
 
 
@@ -182,7 +179,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
-    """CuDNN is as fast for the weight's gradient, and for the input's where that is padded."""
+    """The weight's gradient is left to cuDNN, as fast there; so is a padded input's."""
     features, weight = ctx.saved_tensors
     how = (ctx.stride, ctx.padding)
     d_out = _last(d_out.to(weight.dtype))
@@ -193,12 +190,12 @@ def _backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
         [wanted[0] and not ours, wanted[1], False],
     )  # fmt: skip
     if ours:
-        d_features = _input_gradient(d_out, weight, *how, list(features.shape[2:]))
+        d_features = _input_gradient(d_out, weight, ctx.stride, list(features.shape[2:]))
     return d_features, d_weight, None, None
 
 
 def _save_again(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    d_out, weight, ctx.stride, ctx.padding, _ = inputs
+    d_out, weight, ctx.stride, _ = inputs
     ctx.save_for_backward(d_out, weight)
 
 
@@ -206,11 +203,11 @@ def _backward_again(ctx: Any, towards: Tensor) -> tuple[Any, ...]:
     """The input's gradient is linear in both: the convolution, and the weight's gradient of it."""
     d_out, weight = ctx.saved_tensors
     towards = _last(towards.to(weight.dtype))
-    how = (ctx.stride, ctx.padding)
+    how = (ctx.stride, UNPADDED)
     _, d_weight, _ = torch.ops.aten.convolution_backward(
         d_out, towards, weight, None, *how, [1, 1], False, [0, 0], 1, [False, True, False]
     )
-    return _wide_conv(towards, weight, *how).to(d_out.dtype), d_weight, None, None, None
+    return _wide_conv(towards, weight, *how).to(d_out.dtype), d_weight, None, None
 
 
 _wide_conv.register_autograd(_backward, setup_context=_save)
