@@ -231,6 +231,8 @@ def test_runs_of_fewer_epochs_say_so_and_stay_apart() -> None:
     assert (whole.n, whole.mean, whole.of_epochs) == (1, 99.7, None)
     assert (part.n, part.best, part.epochs, part.of_epochs) == (2, 99.2, 60, 640)
     assert "| 99.10 ± 0.14 | 99.20 | 2 | 60 of 640 |" in markdown(rows)
+    longer = [row(seed=seed, test=99.8) for seed in range(2)]
+    assert "of 640" not in markdown([*rows, *longer]), "shorter, and of no more seeds"
     assert text([*rows, row(modified="lr=0.1")]).endswith(
         "Runs not shown, of other settings or uncommitted code: 1.\n"
     )

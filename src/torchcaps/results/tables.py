@@ -182,9 +182,13 @@ def _write_between(path: Path, content: str) -> bool:
 
 
 def _papers(rows: Iterable[Row]) -> list[tuple[str, Lines]]:
+    """Lines of each paper; shorter runs only where they are of more seeds than longer ones."""
     papers: dict[str, Lines] = {}
+    seeds: dict[str, int] = {}
     for summary in summarise(rows):
-        papers.setdefault(_paper(summary.recipe), [HEADINGS]).append(_cells(summary))
+        if summary.n > seeds.get(summary.recipe, 0):
+            seeds[summary.recipe] = summary.n
+            papers.setdefault(_paper(summary.recipe), [HEADINGS]).append(_cells(summary))
     return [(TITLES.get(paper, paper), lines) for paper, lines in papers.items()]
 
 
