@@ -179,7 +179,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
-    """The weight's gradient is left to cuDNN, as fast there; so is a padded input's."""
+    """The weight's gradient is left to cuDNN, which is faster there; so is a padded input's."""
     features, weight = ctx.saved_tensors
     how = (ctx.stride, ctx.padding)
     d_out = _last(d_out.to(weight.dtype))

@@ -114,8 +114,8 @@ def _overlapping(row: Row) -> list[Recipe]:
         multi,
         multi.variant(
             "sabour2017/multimnist-muon",
-            notes=f"Muon, {drawn} In a narrow network 150,000 pairs took it to 80 %, AdamW at its "
-            f"best rates to 76.{SCORED}",
+            notes=f"Muon, {drawn} In a narrow network 150,000 pairs took it to 80 %, AdamW at "
+            f"the highest rates tried to 76.{SCORED}",
             optimiser=Muon,
             lr=5e-3,
             weight_decay=4e-3,  # times a rate 2.5 times as high
