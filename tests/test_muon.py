@@ -106,7 +106,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 def test_convolutions_and_votes_are_found_and_biases_do_not_decay() -> None:
     network = build("sabour2017/multimnist")
-    recipe = get("sabour2017/multimnist-muon")
+    recipe = get("sabour2017/multimnist-modern")
     optimiser, _ = make_optimisers(recipe, network, torch.device("cpu"))
     assert isinstance(optimiser, Muon)
     names = {id(p): name for name, p in network.named_parameters()}
@@ -132,7 +132,7 @@ def test_convolutions_and_votes_are_found_and_biases_do_not_decay() -> None:
 def test_vote_weights_of_every_layer_are_votes(name: str, layer: str) -> None:
     with torch.device("meta"):
         network = build(name)
-    recipe = get("sabour2017/multimnist-muon")
+    recipe = get("sabour2017/multimnist-modern")
     optimiser, _ = make_optimisers(recipe, network, torch.device("cpu"))
     votes = {id(p) for g in optimiser.param_groups if g["kind"] == "votes" for p in g["params"]}
     assert id(network.get_parameter(layer)) in votes

@@ -103,24 +103,16 @@ def _overlapping(row: Row) -> list[Recipe]:
     facts = find("diverse_multimnist")
     normalise = Normalise(facts.mean * 3, facts.std * 3)
     drawn = "one cycle; pairs drawn anew from all 60,000 digits, last epoch."
-    multi = row(
-        "sabour2017/multimnist",
-        f"AdamW, {drawn}{SCORED}",
-        batch_size=128,
-        lr=2e-3,
-        epochs=400,
-    )
     recipes = [
-        multi,
-        multi.variant(
-            "sabour2017/multimnist-muon",
-            notes=f"Muon, {drawn} In a narrow network 150,000 pairs took it to 80 %, AdamW at "
-            f"the highest rates tried to 76.{SCORED}",
+        row(
+            "sabour2017/multimnist",
+            f"Muon, {drawn} After 7 of 20 epochs 86.6 % of the held-out pairs were right, 83.6 "
+            f"with AdamW at 0.004.{SCORED}",
             optimiser=Muon,
             lr=5e-3,
             weight_decay=4e-3,  # times a rate 2.5 times as high
             batch_size=256,
-            epochs=600,
+            epochs=500,
         ),
     ]
     for pose, epochs in (("matrix", 300), ("vector", 150)):

@@ -98,8 +98,12 @@ def _multimnist(mnist: Recipe) -> list[Recipe]:
         published=Published("Table 1", 94.8, what=ONE + "; section 6.2 says 95.0"),
         notes="Pairs drawn anew every epoch, 54 million in all where the paper has 60; how often "
         "it shows them is unsaid. Decay ten times slower than on MNIST (section 6.2), to 0.4 of "
-        "the first rate, so that the epoch is chosen on pairs of held-out digits." + SCORED,
+        "the first rate, so that the epoch is chosen on pairs of held-out digits. The "
+        "reconstruction weighs 0.01, which is what the authors' code makes of the paper's 0.0005 "
+        "(it halves the margin loss and takes its mean over classes): more digits are told apart "
+        "with it, in the same time." + SCORED,
         train_transforms=(),
+        reconstruction_weight=0.01,
         measure="top2",
         schedule=partial(decay, every=20_000),
         epochs=1_000,
