@@ -68,6 +68,11 @@ def test_a_step_is_measured_and_becomes_a_row(tmp_path: Path) -> None:
     assert table([row, row]).count("sabour2017/svhn") == 1
 
 
+@pytest.mark.parametrize("case", ["sabour2017/multimnist", "zhao2020/multimnist"])
+def test_networks_of_two_objects_are_measured_too(case: str) -> None:
+    assert measure(Setting(case, "torch", 1), device=CPU, repeats=1).images_per_s > 0
+
+
 def test_quantiles_are_those_of_the_steps() -> None:
     one = Measured(Setting("x", batch=6), tuple(float(n) for n in range(10, 0, -1)), 1.0, 0.0)
     assert one.images_per_s == pytest.approx(6 / 5.5)

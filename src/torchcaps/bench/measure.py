@@ -16,6 +16,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from torchcaps import kernels
 from torchcaps.bench.setting import HEAD, Measured, Setting
@@ -98,11 +99,14 @@ def _cast(routing: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
 def loss_of(net: Network, images: Tensor, targets: Tensor, *, whole: bool = False) -> Tensor:
     """The loss the network's paper trains with; ``whole`` computes what it does not need too."""
     out = net(images, targets, couplings=whole)
-    if isinstance(net, CapsNet):
-        loss = margin_loss(out.scores.float(), targets)
+    several = targets.dim() > 1
+    if isinstance(net, CapsNet) or several:
+        there = one_hot(targets, net.n_classes).sum(1) if several else targets
+        loss = margin_loss(out.scores.float(), there)
         if out.reconstruction is None:
             return loss
-        return loss + reconstruction_loss(out.reconstruction.float(), images)
+        objects = images[:, None].expand_as(out.reconstruction) if several else images
+        return loss + reconstruction_loss(out.reconstruction.float(), objects)
     if isinstance(net, EMCapsNet):
         return spread_loss(out.scores.float(), targets, margin=0.2)
     return cross_entropy_loss(out.scores.float(), targets)
@@ -121,7 +125,7 @@ def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
     images = torch.rand(setting.batch, *net.image_shape, device=device)
     if channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
-    targets = torch.randint(net.n_classes, (setting.batch,), device=device)
+    targets = _targets(net, setting.batch).to(device)
     low = partial(torch.autocast, device.type, torch.bfloat16, enabled=setting.dtype == "bfloat16")
     if setting.mode == "inference":
         return _inference(setting, net.eval(), images, low)
@@ -139,6 +143,13 @@ def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
         optimiser.step()
 
     return _captured(step) if setting.has("graph") else step
+
+
+def _targets(net: Network, batch: int) -> Tensor:
+    """Class numbers ``[b]``, or ``[b objects]``, all different, of a network of several objects."""
+    if isinstance(net, CapsNet | ResCapsNet) and net.n_objects > 1:
+        return torch.rand(batch, net.n_classes).argsort(1)[:, : net.n_objects]
+    return torch.randint(net.n_classes, (batch,))
 
 
 def _check(setting: Setting, device: torch.device) -> None:

@@ -138,6 +138,9 @@ def evaluate(
         Path | None, typer.Option(help="Your own images, a folder per class, instead.")
     ] = None,
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    draws: Annotated[
+        int, typer.Option(min=1, help="How often to draw a set made of digits, as MultiMNIST's.")
+    ] = 1,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -152,6 +155,7 @@ def evaluate(
             data_dir=data_dir,
             own_data=data,
             split=split,
+            draws=draws,
             device=device,
             progress=progress,
         )

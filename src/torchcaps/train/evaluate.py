@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -78,6 +79,7 @@ def score(
     transforms: Sequence[Transform] = (),
     precision: str = "float32",
     batch_size: int | None = None,
+    draws: int = 1,
     on_batch: Callable[[int], None] = lambda count: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Score:
@@ -94,6 +96,7 @@ def score(
         transforms: what the images go through.
         precision: as in a recipe.
         batch_size: images at a time; None for 500 on a GPU and 100 elsewhere.
+        draws: how often a source that draws its images does so.
         on_batch: told how many images were done, for a progress bar.
         stopping: asked after every batch whether to leave out the rest.
     """
@@ -107,7 +110,7 @@ def score(
     total = torch.zeros(2, dtype=torch.long, device=process.device)
     device = process.device
     with torch.no_grad(), autocast(device, precision), tensor_float(device, precision):
-        for batch in batches.epoch(0):
+        for batch in chain.from_iterable(map(batches.epoch, range(draws))):
             scores = network(batch.images).scores
             hits = right(scores.float(), truth(batch, n_classes), measure)
             total[0] += hits.sum()
