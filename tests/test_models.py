@@ -230,6 +230,7 @@ def test_em_networks_tell_images_apart_from_the_start(name: str) -> None:
         "tsai2020/cifar10-simple",
         "tsai2020/cifar10-simple-dynamic",
         "zhao2020/smallnorb-em",
+        "demo/strokes-inverted-attention",
     ],
 )
 def test_iterations_change_scores_and_nothing_learned(name: str) -> None:

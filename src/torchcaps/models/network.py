@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Output
 from torchcaps.layers import Decoder
-from torchcaps.routing import DynamicRouting, EMRouting
+from torchcaps.routing import DynamicRouting, EMRouting, InvertedAttentionRouting
 from torchcaps.routing.base import check_iterations
 
 __all__ = ["Classifier", "Ensemble", "ImageShape", "Network", "predict"]
@@ -95,7 +95,8 @@ class Network(nn.Module, ABC):
     def set_iterations(self, iterations: int) -> None:
         """Route with another number of iterations; nothing that is learned changes."""
         check_iterations(iterations)
-        routings = [m for m in self.modules() if isinstance(m, DynamicRouting | EMRouting)]
+        iterated = DynamicRouting | EMRouting | InvertedAttentionRouting
+        routings = [m for m in self.modules() if isinstance(m, iterated)]
         if not routings:
             raise ValueError(f"{self.name or type(self).__name__} does not iterate")
         for routing in routings:
