@@ -23,7 +23,7 @@ from torchcaps.bench import (
 )
 from torchcaps.bench.measure import network
 from torchcaps.cli import app
-from torchcaps.models import CapsNet
+from torchcaps.models import CapsNet, EMCapsNet, build
 from torchcaps.models.network import Classifier
 from torchcaps.routing import Routing
 
@@ -39,6 +39,18 @@ def test_the_pages_show_the_record(page: str) -> None:
     assert shown is not None
     rows = read(ROOT / "results" / "speed.csv")
     assert shown[1] == table(headline(rows) if page == "README.md" else rows)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/speed.md"])
+def test_the_pages_say_that_em_is_measured_with_another_competition_than_it_is_built(
+    page: str,
+) -> None:
+    with torch.device("meta"):
+        built = build("hinton2018/smallnorb")
+    assert isinstance(built, EMCapsNet)
+    measured = Setting("hinton2018/smallnorb").competition
+    assert built.conv1.competition != measured
+    assert f'`competition="{measured}"`' in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("name", PLANS)
