@@ -67,13 +67,9 @@ def yang() -> list[Recipe]:
                 notes=base.notes + " The rate rises over the first 400 steps.",
             )
             if variant == "dynamic":
-                recipe = recipe.variant(
-                    full,
-                    notes=base.notes,
-                    iterations=3,
-                    warmup=base.warmup if name == "multimnist" else 0.0,
-                    coefficient_lr=0.0,
-                )
+                recipe = recipe.variant(full, iterations=3, coefficient_lr=0.0)
+                if name != "multimnist":
+                    recipe = recipe.variant(full, notes=base.notes, warmup=0.0)
             if variant.endswith("-plain"):
                 recipe = recipe.variant(full, reconstruction_weight=0.0)
                 if name == "mnist":
