@@ -159,3 +159,13 @@ def test_a_parent_whose_children_agree_is_more_active() -> None:
         torch.cat([agree, differ], dim=2), torch.ones(1, 8), beta_a=0.0, beta_u=0.0
     )
     assert routed.activations[0, 0] > routed.activations[0, 1]
+
+
+def test_hintons_network_pads_nothing_and_gritzmans_does() -> None:
+    images = torch.rand(1, 2, 32, 32, generator=torch.Generator().manual_seed(0))
+    network = tc.EMCapsNet((2, 32, 32), 5, widths=(2, 2, 2), iterations=1)
+    first, second, _ = network(images, couplings=True).couplings
+    assert first.shape[1:3] == (6, 6)  # of 14x14 features
+    assert second.shape[1:3] == (4, 4)
+    small = cast(tc.EMCapsNet, tc.build("hinton2018/smallnorb-small"))
+    assert small.backbone.output_size(32, 32) == (16, 16)

@@ -14,8 +14,8 @@ from torchcaps.routing import EMRouting
 __all__ = ["EMCapsNet"]
 
 
-BACKBONE = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2, padding=2)
-"""The paper's 5x5 convolution with A = 32 channels."""
+BACKBONE = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2)
+"""The paper's 5x5 convolution with A = 32 channels, without padding as in the authors' code."""
 
 
 @final

@@ -78,7 +78,7 @@ def sabour() -> dict[str, Entry]:
 
 
 def hinton() -> dict[str, Entry]:
-    """Hinton 2018: the smallNORB network, and the smaller one of Gritzman's study."""
+    """Hinton 2018: the smallNORB network, and the smaller one of Gritzman's study, which pads."""
     backbone = partial(ConvBackbone, out_channels=64, kernel_size=5, stride=2, padding=2)
     return {
         "smallnorb": Entry(EMCapsNet, NORB, 5, paper="310K"),
