@@ -26,8 +26,9 @@ class Routing(nn.Module, ABC):
         n_parents: parent capsules that one child sees.
         d_parent: size of a parent's pose.
         implementation: "torch" is the plain function, "fused" its kernel, "auto" the kernel where
-            there is one for the votes at hand and the plain function elsewhere. The repr says which
-            one votes of a layer on the default GPU get, and why if it is the plain one.
+            there is one for the votes at hand and the plain function elsewhere. The repr says
+            whether there is one for these sizes on the default GPU, and if not why; votes can still
+            be unfit for it, of which "fused" says why.
     """
 
     competes_over: ClassVar[Literal["parents", "children", "none"]]
@@ -142,7 +143,7 @@ class Routing(nn.Module, ABC):
         return ""
 
     def extra_repr(self) -> str:
-        """Sizes, options and the implementation that runs."""
+        """Sizes, options and the implementation that there is for them."""
         sizes = f"{self.n_children} children, {self.n_parents} parents of {self.d_parent}"
         runs = "torch"
         if self.implementation != "torch":
