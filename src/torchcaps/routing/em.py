@@ -18,7 +18,8 @@ r_ij, so that a parent of one child, of equal votes or of no active child stays 
 works on logarithms. ``cost_scale`` multiplies cost_j; 1 is the paper, and
 100 n_parents / n_children takes the number of children a parent happens to have out of its cost
 (Gritzman, https://arxiv.org/abs/1907.00652, second pitfall). The last E-step, whose result nothing
-uses, is left out. Gradients flow through every iteration, as the authors do it.
+uses, is left out. The authors' code has a quarter of the inverse temperature in the class layer, of
+which the paper says nothing. Gradients flow through every iteration, as the authors do it.
 
 In a convolution the paper lets all parents of a child compete, at whatever position they are.
 Within ``[b i j e]`` only the parents of one window can; ``child`` says which slots of the windows
