@@ -311,6 +311,20 @@ def test_wrong_files_to_evaluate_are_named() -> None:
     assert "not a whole safetensors file" in one_sentence(invoke("evaluate", "x.safetensors"), 1)
 
 
+def test_a_folder_without_weights_is_told_what_it_lacks() -> None:
+    Path("runs").mkdir()
+    run = made("runs/seed0", data=None, n_classes=10)
+    said = one_sentence(invoke("evaluate", "runs"), 1)
+    assert said == "runs holds runs and is none itself: name them, such as runs/seed0"
+    (run / "weights.safetensors").unlink()
+    said = one_sentence(invoke("evaluate", run), 1)
+    assert said == "runs/seed0 holds no finished run: weights.safetensors is not there yet"
+    (run / "result.json").write_text("{}")
+    assert "is finished and its weights.safetensors is gone" in one_sentence(
+        invoke("evaluate", run), 1
+    )
+
+
 def test_places_that_cannot_be_written_are_named_before_the_work() -> None:
     Path("file").write_text("")
     words = (["bench", "--keep", "file/here/rows.csv"], ["figures", "run", "--out", "file"])

@@ -41,10 +41,10 @@ def find_place(path: Path) -> Path:
 def find_weights(path: Path) -> Path:
     """The weight file of a run folder, or the file itself."""
     if path.is_dir():
-        weights = RunFolder(path).weights
-        if not weights.is_file():
-            raise ValueError(f"{path} holds no finished run: {weights.name} is not there yet")
-        return weights
+        run = RunFolder(path)
+        if not run.weights.is_file():
+            raise ValueError(_without_weights(run))
+        return run.weights
     if not path.is_file():
         said = f"there is no run folder or weight file {path}"
         try:
@@ -53,6 +53,18 @@ def find_weights(path: Path) -> Path:
             raise FileNotFoundError(f"{said}, and {error}") from None
         raise FileNotFoundError(said)
     return path
+
+
+def _without_weights(run: RunFolder) -> str:
+    if run.result() is not None:
+        return (
+            f"{run.path} is finished and its {run.weights.name} is gone: put it back, or train it "
+            "again with --fresh"
+        )
+    seeds = sorted(place.parent for place in run.path.glob(f"seed*/{run.weights.name}"))
+    if seeds:
+        return f"{run.path} holds runs and is none itself: name them, such as {seeds[0]}"
+    return f"{run.path} holds no finished run: {run.weights.name} is not there yet"
 
 
 def find_recipe(path: Path, network: Network) -> Recipe:
