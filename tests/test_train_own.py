@@ -159,3 +159,13 @@ def test_a_folder_without_test_images_says_what_it_has() -> None:
     shutil.rmtree("mine/light")
     said = one_sentence(invoke("train", *words, "--fresh"), 1)
     assert "mine has one class, 'dark': give it two or more" in said
+
+
+def test_training_images_are_not_scored_as_held_out_ones() -> None:
+    draw(Path("mine"), shape=(28, 28), count=10)
+    words = ["demo/strokes-pairwise", "--data", "mine", *SMALL, "--out", "run"]
+    assert invoke("train", *words).exit_code == 0
+    shutil.copy("mine/dark/0.png", "mine/dark/00.png")  # the tenth in order is another now
+    for words in (["evaluate", "run", "--split", "validation"], ["figures", "run"]):
+        said = one_sentence(invoke(*words, "--device", "cpu"), 2)
+        assert "those it held out are not known" in said

@@ -23,7 +23,7 @@ from torchcaps.models import Network
 from torchcaps.models import load as load_network
 from torchcaps.recipes import Measure, Recipe, get
 from torchcaps.train.folder import RunFolder
-from torchcaps.train.scoring import find_place, find_recipe, find_weights
+from torchcaps.train.scoring import check_held_out, find_place, find_recipe, find_weights
 from torchcaps.train.sources import load_sources
 
 __all__ = ["Prepared", "Subject", "open_subject"]
@@ -120,6 +120,8 @@ def open_subject(
     own = None if recipe is not None else described.get("data")
     classes = described.get("classes") or ()
     source, transforms, split = _images(chosen, own, classes, data_dir, torch.device(device))
+    if own is not None and split == "held-out":
+        check_held_out(folder, Path(own))
     first = torch.zeros(1, dtype=torch.long, device=device)
     channels, height, width = Batches(source, 1).batch(first).images.shape[1:]
     seen = Batches(source, 1, transforms=transforms).batch(first).images.shape[1:]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchcaps.data import find
+from torchcaps.data import describe_folder, find, folder_parts
 from torchcaps.data.generated import FromDigits
 from torchcaps.models import ZOO, Ensemble, Network, load
 from torchcaps.models.files import describe
@@ -19,7 +19,7 @@ from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import Process, UseError, choose_device
 from torchcaps.train.sources import TrainedOn, load_sources
 
-__all__ = ["evaluate_files", "find_place", "find_recipe", "find_weights"]
+__all__ = ["check_held_out", "evaluate_files", "find_place", "find_recipe", "find_weights"]
 
 
 def find_place(path: Path) -> Path:
@@ -120,6 +120,18 @@ def _classes(path: Path) -> tuple[str, ...]:
     return find(get(str(described["recipe"])).dataset).classes
 
 
+def check_held_out(place: Path, own: Path) -> None:
+    """Refuse images that are not those of a run: every tenth may be one it was trained on."""
+    before = _described(place).get("files_sha256")
+    if before is None or "validation" in folder_parts(own):
+        return
+    if before != describe_folder(own).get("files_sha256"):
+        raise UseError(
+            f"{own} has images of other names or sizes than {place} was trained on, so that those "
+            "it held out are not known: put them back, or give test images with --data"
+        )
+
+
 def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe, Path | None]:
     """The recipe and the user's own images of runs, which must have seen images alike.
 
@@ -216,6 +228,9 @@ def evaluate_files(
         raise UseError(f"there are no {split} images: {own_data or chosen.name} has none{hint}")
     if draws > 1 and not isinstance(source, FromDigits):
         raise UseError(f"{source!r} is the same whenever it is drawn: leave out --draws")
+    if own_data is not None and split == "validation":
+        for place in places:
+            check_held_out(place, own_data.expanduser())
     here = "name another --recipe, or the folder of your own images with --data"
     remedy = here if own_data is None else "give a folder that has them"
     for path, network in zip(paths, networks, strict=True):
