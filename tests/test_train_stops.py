@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
+from commands import invoke
 from reliability.runs import prints
 from test_train_distributed import run as executed
 from torchcaps import load
@@ -65,6 +66,23 @@ def test_a_run_stopped_while_images_are_scored_ends_like_one_that_was_not(
     assert next(batches) == 15  # it was finished
     assert row["test"] is not None
     assert prints(tmp_path / "run") == prints(tmp_path / "unbroken")
+
+
+def test_a_stopped_run_says_that_fresh_would_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def between(self: Run, epoch: int) -> None:
+        self.stop.signal = signal.SIGINT
+        self._interrupt()
+
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "demo/strokes-pairwise", "--set", "limit=192", "--set", "test_limit=9"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "_between", between)
+        stopped = invoke(*words, "--fresh")
+    assert stopped.exit_code == 130
+    assert "the same command goes on from here, unless it has --fresh" in stopped.stderr
+    assert "resumed at step 1 of 3" in invoke(*words).stdout
 
 
 ONE_IS_ASKED = """

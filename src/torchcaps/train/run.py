@@ -325,7 +325,7 @@ class Run:
         """Leave a run that is saved, with the exit code the signal calls for."""
         raise InterruptedRunError(
             f"stopped at step {self.progress.step} of {self.steps}, saved in {self.folder.path}; "
-            "the same command goes on from here",
+            "the same command goes on from here, unless it has --fresh",
             128 + (self.stop.signal or signal.SIGTERM),  # none where another process was asked
         )
 
