@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from torchcaps.cli import app
 from torchcaps.models import ZOO
+from torchcaps.models.pretrained import shipped
 from torchcaps.recipes import RECIPES
 
 README = Path(__file__).parents[1] / "README.md"
@@ -59,6 +60,14 @@ def test_the_table_of_networks_is_the_one_the_command_prints() -> None:
     shown = re.search(r"<!-- networks -->\n(.*?)<!-- /networks -->", text, flags=re.DOTALL)
     assert shown is not None
     assert shown[1] == printed
+
+
+def test_networks_that_documents_open_by_name_are_shipped() -> None:
+    texts = [path.read_text() for path in (README, *README.parent.glob("docs/*.md"))]
+    opened = re.findall(r"torchcaps (?:figures|evaluate) (\w+/[\w-]+)", "\n".join(texts))
+    named = RECIPES.keys() & opened
+    assert named
+    assert named <= shipped().keys()
 
 
 @pytest.mark.parametrize(
