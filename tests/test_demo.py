@@ -80,6 +80,22 @@ def test_the_list_names_every_network_and_every_recipe() -> None:
     assert "sabour2017/mnist " in listed.stdout
 
 
+def test_the_list_has_the_numbers_of_the_tables_shorter_runs_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = (Path(__file__).parents[1] / "results" / "accuracy.csv").read_text().splitlines()
+    kept = [line for line in row[1:] if line.startswith(("sabour2017/mnist,", "choi2019/cifar10,"))]
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "accuracy.csv").write_text("\n".join([row[0], *kept]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    found = {r["recipe"]: r for r in json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)}
+    assert found["choi2019/cifar10"]["epochs"] == "200"
+    assert found["choi2019/cifar10"]["ours"] == pytest.approx(89.25)
+    assert found["sabour2017/mnist"]["epochs"] == "400 of 641"  # not the shorter ones, of 77
+    assert found["sabour2017/mnist"]["ours"] == pytest.approx(99.65)
+    assert (found["sabour2017/svhn"]["ours"], found["sabour2017/svhn"]["epochs"]) == (None, None)
+
+
 def test_a_folder_without_a_record_is_said_to_have_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

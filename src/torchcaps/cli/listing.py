@@ -28,7 +28,7 @@ def list_recipes(
     columns = (
         ("network", "images", "classes", "parameters", "paper")
         if networks
-        else ("recipe", "dataset", "parameters", "paper", "ours", "where")
+        else ("recipe", "dataset", "parameters", "paper", "ours", "epochs", "where")
     )
     table = [columns, *([_cell(column, row[column]) for column in columns] for row in rows)]
     if as_markdown:
@@ -38,7 +38,7 @@ def list_recipes(
                 typer.echo("|" + "---|" * len(columns))
         return
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    right = ("parameters", "classes", "paper", "ours")
+    right = ("parameters", "classes", "paper", "ours", "epochs")
     for line in table:
         cells = [
             cell.rjust(width) if column in right else cell.ljust(width)
@@ -73,7 +73,7 @@ def _recipes() -> list[dict[str, Any]]:
 
     count = cache(count_parameters)
     recorded = summarise(read_rows(ACCURACY)) if ACCURACY.exists() else []
-    ours = {one.recipe: one.mean for one in recorded if one.of_epochs is None}
+    ours = {one.recipe: one for one in reversed(recorded)}  # whole runs come before shorter ones
     return [
         {
             "recipe": name,
@@ -84,7 +84,8 @@ def _recipes() -> list[dict[str, Any]]:
             "spread": recipe.published.spread,
             "where": recipe.published.where,
             "what": recipe.published.what,
-            "ours": ours.get(name),
+            "ours": ours[name].mean if name in ours else None,
+            "epochs": ours[name].trained if name in ours else None,
             "measure": recipe.measure,
             "notes": recipe.notes,
             "settings": recipe.settings(),

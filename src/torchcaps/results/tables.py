@@ -79,6 +79,11 @@ class Summary:
     images_per_s: float
     gpu: str
 
+    @property
+    def trained(self) -> str:
+        """The epochs, and of how many where the recipe asks for more or fewer."""
+        return f"{self.epochs}" + ("" if self.of_epochs is None else f" of {self.of_epochs}")
+
 
 def summarise(rows: Iterable[Row]) -> list[Summary]:
     """Mean and spread of each recipe over the runs of it as it is, grouped by paper.
@@ -219,14 +224,13 @@ def _order(recipe: str) -> tuple[int, str, str]:
 
 def _cells(summary: Summary) -> list[str]:
     spread = "" if summary.spread is None else f" ± {summary.spread:.2f}"
-    of_epochs = "" if summary.of_epochs is None else f" of {summary.of_epochs}"
     return [
         summary.recipe,
         _percent(summary.paper),
         f"{summary.mean:.2f}{spread}",
         _percent(summary.best),
         str(summary.n),
-        f"{summary.epochs}{of_epochs}",
+        summary.trained,
         f"{summary.seconds:,.0f}",
         f"{summary.images_per_s:,.0f}",
         summary.gpu,
