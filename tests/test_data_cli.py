@@ -82,6 +82,7 @@ def test_a_name_comes_before_a_folder_and_a_folder_is_described(
         ["show", "./nowhere"],
         ["info", "./nowhere"],
         ["show", "strokes", "--out", "nowhere/at/all.png"],
+        ["show", "strokes", "--out", "sheet.jpg"],
     ],
 )
 def test_errors_are_one_sentence_and_status_1(arguments: list[str]) -> None:

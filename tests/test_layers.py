@@ -329,3 +329,13 @@ def test_layer_sizes_are_the_papers() -> None:
     choi = tc.ConvTransformCapsules(8, 8, 16, 32, kernel_size=3, stride=2, padding=1)
     transform, attention = 9 * 16 * 8 * 8 * 32 + 8 * 8 * 32, 8 * 8 * 32 * 8
     assert sum(p.numel() for p in choi.parameters()) == transform + attention + 8 * (32 * 32 + 32)
+
+
+@pytest.mark.parametrize(("leaky", "shares"), [(False, 3), (True, 4)])
+def test_coupled_primary_capsules_are_one_pass_of_equal_couplings(leaky: bool, shares: int) -> None:
+    torch.manual_seed(0)
+    layer = tc.PrimaryCapsules(2, 3, 4, nonlinearity=None, coupled=True, leaky=leaky)
+    votes = torch.randn(1, 2)  # what the two channels say at one place
+    summed = votes @ layer.pose_conv.weight.flatten(1).T
+    expected = summed / shares + 0.1  # the bias of the authors' code
+    torch.testing.assert_close(layer(votes[..., None, None]).poses.flatten(1), expected)

@@ -84,8 +84,10 @@ def data_show(
     from torchcaps.data import contact_sheet, first_samples, load, save_png
 
     with one_sentence():
+        out = out or Path(f"{Path(name).name}-{split}.png")
+        if out.suffix.lower() != ".png":
+            raise ValueError(f"{out} would hold a PNG: name it {out.with_suffix('.png').name}")
         loaded = load(_name_or_folder(name), split, root=root)
         images = first_samples(loaded, count)
-        out = out or Path(f"{Path(name).name}-{split}.png")
         save_png(contact_sheet(images), out, zoom=2)
     typer.echo(f"{out}: {len(images)} of {len(loaded)} images")

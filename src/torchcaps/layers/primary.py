@@ -98,18 +98,20 @@ class PoseConv2d(nn.Conv2d):
 class CoupledConv2d(PoseConv2d):
     """A convolution into n types of capsules to which every input is coupled by 1/n.
 
+    If ``leaky``, by 1/(n+1): what is left goes to none of them.
+
     Adam moves every weight by about its learning rate, however many inputs a channel has; with the
     20,736 of CapsNet and without the coupling, the first step takes lengths from 0.1 to 0.9.
     """
 
-    def __init__(self, *args: Any, n_types: int, **settings: Any) -> None:
+    def __init__(self, *args: Any, n_types: int, leaky: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.n_types = n_types
+        self.share = 1 / (n_types + leaky)
         first_weights(self, std=0.1)
 
     def forward(self, features: Tensor) -> Tensor:
         """What the types take up of the features."""
-        return self.convolved(features, self.weight / self.n_types)
+        return self.convolved(features, self.weight * self.share)
 
 
 @final
@@ -135,6 +137,7 @@ class PrimaryCapsules(nn.Module):
         coupled: divide the convolution, but for its bias, by the number of types, as one pass of
             routing with equal couplings does (the authors' code of Sabour 2017). Weights then start
             with a standard deviation of 0.1, as there, and biases at 0.1.
+        leaky: with ``coupled``, divide by one more: an equal share goes to none of the types.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class PrimaryCapsules(nn.Module):
         nonlinearity: Nonlinearity | None = Squash,
         activations: bool = False,
         coupled: bool = False,
+        leaky: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, n_types=n_types, d=d)
@@ -159,7 +163,7 @@ class PrimaryCapsules(nn.Module):
         self.padding = pair("padding", padding, least=0)
         self.n_types = n_types
         self.d = d
-        self.pose_conv = self._convolution(in_channels, n_types * d, bias, coupled)
+        self.pose_conv = self._convolution(in_channels, n_types * d, bias, coupled, leaky)
         self.norm: nn.Module = nn.Identity()
         if batch_norm:
             self.norm = nn.BatchNorm2d(n_types * d, eps=1e-3, momentum=0.01)
@@ -169,9 +173,15 @@ class PrimaryCapsules(nn.Module):
         )
 
     def _convolution(
-        self, in_channels: int, out_channels: int, bias: bool, coupled: bool = False
+        self,
+        in_channels: int,
+        out_channels: int,
+        bias: bool,
+        coupled: bool = False,
+        leaky: bool = False,
     ) -> nn.Conv2d:
-        make = partial(CoupledConv2d, n_types=self.n_types) if coupled else PoseConv2d
+        coupled_conv = partial(CoupledConv2d, n_types=self.n_types, leaky=leaky)
+        make = coupled_conv if coupled else PoseConv2d
         return make(
             in_channels, out_channels, self.kernel_size, self.stride, self.padding, bias=bias
         )

@@ -46,6 +46,8 @@ class CapsNet(Network):
             authors' code.
         coupled: start both convolutions as the authors' code does, and couple the primary capsules
             to the features by 1 / n_types; else a convolution as PyTorch starts it.
+        leaky: the primary capsules have the none-of-the-above category too, as in the authors' code
+            where the routing has it: the coupling is 1 / (n_types + 1).
         reconstructs: add the decoder.
         n_objects: objects in one image; as many classes are decoded at test time.
     """
@@ -64,6 +66,7 @@ class CapsNet(Network):
         routing: RoutingFactory = ROUTING,
         weight_std: float = 0.1,
         coupled: bool = True,
+        leaky: bool = False,
         reconstructs: bool = True,
         n_objects: int = 1,
     ) -> None:
@@ -90,6 +93,7 @@ class CapsNet(Network):
             stride=stride,
             padding=padding,
             coupled=coupled,
+            leaky=leaky,
         )
         self.classes = LinearCapsules(
             height * width * n_types,

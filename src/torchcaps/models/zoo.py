@@ -54,8 +54,15 @@ CIFAR, CROP, NORB = (3, 32, 32), (3, 24, 24), (2, 32, 32)
 plain = partial(CapsNet, reconstructs=False)
 """CapsNet without its decoder."""
 
-cifar_capsnet = partial(plain, backbone=partial(ConvBackbone, padding=4), n_types=64, padding=4)
-"""The CIFAR-10 network of section 7: 24x24 crops, zero padding, 64 types."""
+cifar_capsnet = partial(
+    plain,
+    backbone=partial(ConvBackbone, padding=4),
+    n_types=64,
+    padding=4,
+    routing=partial(DynamicRouting, bias=True, leaky=True),
+    leaky=True,
+)
+"""The CIFAR-10 network of section 7: 24x24 crops, zero padding, 64 types, none of the above."""
 
 
 def sabour() -> dict[str, Entry]:
@@ -63,7 +70,6 @@ def sabour() -> dict[str, Entry]:
     small = partial(
         plain, backbone=partial(ConvBackbone, out_channels=64), n_types=16, d_primary=6, d_class=8
     )
-    leaky = partial(DynamicRouting, bias=True, leaky=True)
     return {
         "mnist": Entry(CapsNet, MNIST, paper="8.2M"),
         "mnist-plain": Entry(plain, MNIST, paper="6.8M"),
@@ -71,7 +77,7 @@ def sabour() -> dict[str, Entry]:
         "multimnist": Entry(partial(CapsNet, n_objects=2), MULTI, paper="11.36M"),
         "multimnist-baseline": Entry(multimnist_baseline, MULTI, paper="24.56M"),
         "affnist": Entry(CapsNet, WIDE, paper="13.4M (quoted by Zhao 2020)"),
-        "cifar10": Entry(partial(cifar_capsnet, routing=leaky), CROP),
+        "cifar10": Entry(cifar_capsnet, CROP),
         "smallnorb": Entry(CapsNet, NORB, 5),
         "svhn": Entry(small, CIFAR),
     }
@@ -220,11 +226,10 @@ def yang() -> dict[str, Entry]:
     routing took all lengths to 1, where they stayed, and the other two were slow to recover.
     """
     dynamic = partial(CapsNet, coupled=False)
-    leaky = partial(DynamicRouting, bias=True, leaky=True)
     entries = {
         "mnist-dynamic": Entry(dynamic, MNIST),
         "fashion-mnist-dynamic": Entry(dynamic, MNIST),
-        "cifar10-dynamic": Entry(partial(cifar_capsnet, routing=leaky), CROP),
+        "cifar10-dynamic": Entry(cifar_capsnet, CROP),
         "multimnist-dynamic": Entry(partial(dynamic, n_objects=2), MULTI),
     }
     for penalty in ("l1", "l2"):
