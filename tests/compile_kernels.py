@@ -124,13 +124,17 @@ def main() -> None:
         _pairwise(SIZES | {"operand": tl.float32, "precision": "ieee"}, apart)
     for uniform in (False, True):
         form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
-        absent = ("bias", "gradient", "logits", "d_activations", "linear")
+        form |= {"surveyed": False, "survey": False}
+        absent = ("bias", "gradient", "logits", "d_activations", "linear", "slot_sums")
         absent += ("constant", "square") if uniform else ()
         build(moments_kernel, absent, 8, 3, form | {"backward": False})
-        build(moments_kernel, ("bias", "gradient"), 8, 3, form | {"backward": True})
+        absent = ("bias", "gradient", "slot_sums")
+        build(moments_kernel, absent, 8, 3, form | {"backward": True})
         absent = ("bias", "square_logits") if uniform else ("bias",)
         build(gaussian_child_kernel, absent, 8, 3, form)
         build(gaussian_weight_kernel, absent, 8, 2, form | {"q_pad": 4, "block": 4})
+    for low in (SIZES, SIZES | {"operand": tl.float32}):
+        _image(low | PLACES | common | {"uniform": False, "coupled": False, "groups": 2})
     for n_parents, warps in ((32, 8), (10, 4)):
         few = {"n_parents": n_parents, "j_pad": 4 * warps}
         products = SIZES | PLACES | {"n_weights": 288, "block": 4} | few
@@ -146,6 +150,16 @@ def main() -> None:
     build(pose_norm_backward_kernel, (), 4, 3, rows)
     for back in (False, True):
         _wide_conv(back)
+
+
+def _image(form: dict[str, Any]) -> None:
+    """EM routing in which all parents of a child compete: a survey, then the moments."""
+    ways = ({"survey": True, "surveyed": False}, {"survey": False, "surveyed": True})
+    for way, kept in zip(ways, (("mass", "first_moment", "second_moment"), ()), strict=True):
+        absent = ("bias", "gradient", "logits", "d_activations", "linear", *kept)
+        build(moments_kernel, absent, 8, 3, form | way | {"backward": False})
+        absent = ("bias", "gradient", *(("logits", "d_activations", *kept) if kept else ()))
+        build(moments_kernel, absent, 8, 3, form | way | {"backward": True})
 
 
 def _wide_conv(back: bool) -> None:

@@ -211,13 +211,6 @@ def test_large_poses_with_a_scale_take_the_plain_function() -> None:
     assert tc.PairwiseRouting(3, 4, 16)(votes).poses.isfinite().all()
 
 
-def test_parents_of_different_windows_take_the_plain_function() -> None:
-    layer = tc.ConvCapsules(2, 3, 4, 4, kernel_size=2, routing=FUSED["em"](), matrix=True)
-    capsules = tc.Capsules(torch.randn(1, 3, 3, 2, 4), torch.rand(1, 3, 3, 2))
-    assert not layer.routing.fused(layer.votes(capsules))
-    assert layer(capsules).poses.isfinite().all()
-
-
 def test_windows_need_a_grid() -> None:
     with pytest.raises(ValueError, match="grid of poses"):
         Votes(torch.zeros(2, 3, 4), torch.zeros(3, 2, 4, 4), window=Window((1, 1)))

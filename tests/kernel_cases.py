@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import torchcaps as tc
 from torchcaps import kernels
 from torchcaps.capsules import Votes, Window
+from torchcaps.layers.windows import same_child
 from torchcaps.routing import RoutingFactory
 
 Result = dict[str, Tensor]
@@ -30,6 +31,7 @@ class Case:
     leaky: bool = False
     scattered: bool = False
     norm: Literal["entry", "capsule"] | None = None
+    image: bool = False
 
     def inputs(self, dtype: torch.dtype, device: str, seed: int = 0) -> dict[str, Tensor]:
         """Random tensors that ``dtype`` can hold exactly, in float64."""
@@ -71,7 +73,17 @@ class Case:
                 poses, inputs["weight"], inputs["scale"], inputs["shift"], window=self.window
             )
         bias = inputs["bias"].detach() if self.biased else None
-        return Votes(poses, inputs["weight"], bias=bias, window=self.window)
+        child = self.child(poses.device)
+        return Votes(poses, inputs["weight"], bias=bias, child=child, window=self.window)
+
+    def child(self, device: torch.device) -> Tensor | None:
+        """Which slots show one child, if the parents of all of them compete."""
+        if not self.image:
+            return None
+        assert self.window is not None
+        (b, h, w, t, _), ((kh, kw), (sh, sw), (ph, pw)) = self.grid, self.window
+        size = (b, (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1)
+        return same_child(size, (kh, kw), (sh, sw), t, device)
 
 
 CASES = {
@@ -88,6 +100,16 @@ CASES = {
     "scattered": Case((2, 4, 3, 3, 12), 7, 4, 3, Window((2, 3)), scattered=True),
     "no batch": Case((0, 1, 1, 3, 4), 2, 2, 2),
 }
+IMAGE = {
+    "side by side": Case((2, 4, 3, 2, 9), 3, 3, 3, Window((2, 2)), image=True),
+    "padded": Case((1, 3, 3, 1, 16), 5, 4, 4, Window((3, 3), (1, 1), (1, 1)), image=True),
+    "strides": Case((2, 5, 5, 1, 16), 3, 4, 4, Window((3, 3), (2, 2)), image=True),
+    "padded strides": Case(
+        (2, 4, 4, 1, 4), 3, 2, 2, Window((3, 3), (2, 2), (1, 1)), image=True, biased=True
+    ),
+}
+"""Votes of children that several windows see, for whom the parents of all of them compete."""
+
 SCALED = {
     "per entry": Case((3, 1, 1, 7, 16), 10, 4, 4, norm="entry"),
     "per capsule": Case((2, 3, 4, 2, 6), 5, 3, 3, Window((2, 3), (1, 1), (0, 1)), norm="capsule"),

@@ -33,7 +33,7 @@ def run(*arguments: str, **variables: str) -> str:
 
 
 @needs_triton
-@pytest.mark.parametrize("what", ["kernels", "operators"])
+@pytest.mark.parametrize("what", ["kernels", "image", "operators"])
 def test_all_pass_in_the_interpreter(what: str) -> None:
     out = run(
         "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/interpreted_{what}.py",

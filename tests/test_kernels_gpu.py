@@ -1,6 +1,7 @@
 """Fused kernels on a GPU: errors, determinism, compilation, CUDA graphs, memory."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ import torchcaps as tc
 from kernel_cases import (
     CASES,
     FUSED,
+    IMAGE,
     PAIRWISE,
     SCALED,
     Case,
@@ -127,13 +129,41 @@ def test_em_without_votes_errs_no_more_and_repeats_itself(iterations: int) -> No
         assert torch.equal(value, second[key]), f"{key} differs from run to run"
 
 
-@pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em", "pairwise"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+@pytest.mark.parametrize("name", IMAGE)
+def test_parents_of_all_windows_err_no_more(name: str, iterations: int, dtype: str) -> None:
+    make = partial(partial, tc.EMRouting, iterations=iterations)
+    compare_routing(IMAGE[name], make, DTYPES[dtype], "cuda")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["capsule convolution", "6x6 poses"])
+def test_parents_of_all_windows_err_no_more_in_a_network(name: str, dtype: str) -> None:
+    make = partial(partial, tc.EMRouting, iterations=2)
+    compare_routing(replace(LARGER[name], image=True), make, DTYPES[dtype], "cuda", n_draws=2)
+
+
+def test_the_whole_image_competes_to_the_same_bits_if_asked() -> None:
+    case = replace(LARGER["capsule convolution"], image=True)
+    fused = partial(tc.EMRouting, iterations=2, implementation="fused")
+    torch.use_deterministic_algorithms(True, warn_only=True)  # cuBLAS asks for a variable
+    try:
+        first, second = (routed(case, fused, torch.bfloat16, "cuda") for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), f"{key} differs from run to run"
+
+
+@pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em", "em, image", "pairwise"])
 def test_a_layer_compiles_and_is_captured(name: str) -> None:
     torch.manual_seed(0)
+    name, _, image = name.partition(", ")
     routing = (FUSED | PAIRWISE)[name](implementation="fused")
     layer = tc.ConvCapsules(
         4, 8, 16, 16, kernel_size=3, routing=routing, matrix=True,
-        competition="window",
+        competition="image" if image else "window",
     ).cuda()  # fmt: skip
     poses = torch.randn(2, 6, 6, 4, 16, device="cuda")
     activations = torch.rand(2, 6, 6, 4, device="cuda")

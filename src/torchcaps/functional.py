@@ -89,6 +89,25 @@ def fit_gaussians(
     return mean, spread, variance, mass
 
 
+def logsumexp_over(values: Tensor, groups: Tensor) -> Tensor:
+    """For every entry, log of the sum of exp over the entries that have its number in ``groups``.
+
+    Numbers are integers from 0, below the number of entries; both tensors have one shape.
+    """
+    entries, groups = values.flatten(), groups.flatten()
+    floor = torch.full_like(entries, -torch.inf)
+    top = floor.scatter_reduce(0, groups, entries.detach(), "amax")[groups]
+    total = sum_over((entries - top).exp(), groups)
+    return (top + total.log()).reshape(values.shape)
+
+
+def sum_over(values: Tensor, groups: Tensor) -> Tensor:
+    """For every entry, the sum of the entries that have its number; as in logsumexp_over."""
+    groups = groups.flatten()
+    total = torch.zeros_like(values.flatten()).index_add(0, groups, values.flatten())
+    return total[groups].reshape(values.shape)
+
+
 def parent_major(votes: Tensor) -> Tensor:
     """Votes ``[b i j e]``, checked and laid out in memory as ``[b j i e]``; free if they are so.
 

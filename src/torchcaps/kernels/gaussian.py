@@ -8,6 +8,13 @@ With d = v_ij - m_j, the distance of a vote from where its parent was before,
 
 The gradient of r_ij is a quadratic form too, and the gradients of k, f and h are moments weighed by
 the gradient of l_ij: one kernel does both. Tiles are those of the agreement kernels.
+
+Where all parents of a child compete, and not those of one window alone, the softmax is over the
+slots i that show it too. A pass before this one then writes what every slot adds to the sums over
+its child:
+
+    log sum_j exp(l_ij)           forward; the softmax over slots of it multiplies that over j
+    sum_j c_ij dc_ij, sum_j c_ij  backward; the first is what a softmax takes off its gradient
 """
 
 import triton
@@ -32,6 +39,7 @@ def moments_kernel(
     gradient,
     logits,
     d_activations,
+    slot_sums,
     mass,
     first_moment,
     second_moment,
@@ -58,6 +66,8 @@ def moments_kernel(
     groups: tl.constexpr,
     uniform: tl.constexpr,
     coupled: tl.constexpr,
+    surveyed: tl.constexpr,
+    survey: tl.constexpr,
     backward: tl.constexpr,
     padded: tl.constexpr,
     has_bias: tl.constexpr,
@@ -71,6 +81,8 @@ def moments_kernel(
     Forward: the form gives the logits, unless couplings are ``uniform`` or known (``coupled``, for
     the second moment alone); moments are weighed by r.
     Backward: the form gives the gradient of r; moments are weighed by the gradient of the logits.
+    ``survey`` takes no moments and writes what slots add to the sums over their child; with
+    ``surveyed`` these are known: the share of every slot or, backward, the sum over all.
     """
     tile = tl.program_id(0)
     part = tl.program_id(1)
@@ -144,7 +156,8 @@ def moments_kernel(
                 c = tl.load(couplings + link + i * n_parents, mask=slot_mask, other=0.0)
                 c = c.to(tl.float32)
             mean = tl.sum(tl.sum(c * form, axis=3), axis=2)
-            tl.store(d_activations + at, mean, mask=slot < n_windows)
+            if not survey:
+                tl.store(d_activations + at, mean, mask=slot < n_windows)
             form = form * a[:, :, None, None]
             mean = mean * a
             if has_gradient:
@@ -152,9 +165,16 @@ def moments_kernel(
                 more = more.to(tl.float32)
                 form += more
                 mean += tl.sum(tl.sum(c * more, axis=3), axis=2)
-            mean = mean / tl.maximum(tl.sum(tl.sum(c, axis=3), axis=2), 0.5)
+            total = tl.sum(tl.sum(c, axis=3), axis=2)
+            if survey:
+                tl.store(slot_sums + 2 * at, mean, mask=slot < n_windows)
+                tl.store(slot_sums + 2 * at + 1, total, mask=slot < n_windows)
+            if surveyed:
+                mean = tl.load(slot_sums + at, mask=slot < n_windows, other=0.0)
+            else:
+                mean = mean / tl.maximum(total, 0.5)
             weigh = c * (form - mean[:, :, None, None])
-            if not uniform:
+            if not (uniform or survey):
                 tl.store(logits + link + i * n_parents, weigh, mask=slot_mask)
         elif coupled:
             c = tl.load(couplings + link + i * n_parents, mask=slot_mask, other=0.0)
@@ -167,18 +187,25 @@ def moments_kernel(
             most = tl.max(tl.max(form, axis=3), axis=2)
             c = tl.exp(form - most[:, :, None, None])
             norm = tl.sum(tl.sum(c, axis=3), axis=2)
-            c = c * (1.0 / norm)[:, :, None, None]
-            tl.store(couplings + link + i * n_parents, c, mask=slot_mask)
+            if survey:
+                tl.store(slot_sums + at, most + tl.log(norm), mask=slot < n_windows)
+            scale = 1.0 / norm
+            if surveyed:
+                scale *= tl.load(slot_sums + at, mask=slot < n_windows, other=0.0)
+            c = c * scale[:, :, None, None]
+            if not survey:
+                tl.store(couplings + link + i * n_parents, c, mask=slot_mask)
             weigh = c * a[:, :, None, None]
-        if not (backward and uniform):
+        if not (survey or (backward and uniform)):
             off_weighed = off * weigh[:, None, :, :, None, :]
             s_total += off_weighed * off
             if not coupled:
                 d_total += off_weighed
                 m_total += weigh
 
-    place += part.to(tl.int64) * n_windows * (p_size * r_size * n_parents)
-    tl.store(first_moment + place, tl.reshape(d_total, [64, r_pad * j_pad]), mask=place_mask)
-    tl.store(second_moment + place, tl.reshape(s_total, [64, r_pad * j_pad]), mask=place_mask)
-    start_of += part.to(tl.int64) * n_windows * n_parents
-    tl.store(mass + start_of, m_total, mask=slot_mask)
+    if not survey:
+        place += part.to(tl.int64) * n_windows * (p_size * r_size * n_parents)
+        tl.store(first_moment + place, tl.reshape(d_total, [64, r_pad * j_pad]), mask=place_mask)
+        tl.store(second_moment + place, tl.reshape(s_total, [64, r_pad * j_pad]), mask=place_mask)
+        start_of += part.to(tl.int64) * n_windows * n_parents
+        tl.store(mass + start_of, m_total, mask=slot_mask)

@@ -6,6 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
+from torchcaps.functional import logsumexp_over, sum_over
 from torchcaps.kernels.gaussian import moments_kernel
 from torchcaps.kernels.gaussian_backward import gaussian_child_kernel, gaussian_weight_kernel
 from torchcaps.kernels.gaussian_ops import moved_centre
@@ -25,6 +26,7 @@ class Moments:
     """What moments are taken of; without ``square`` the couplings are uniform.
 
     ``centre`` and ``square`` are ``[n j e]``, ``constant`` ``[n j]``, ``activations`` ``[n i]``.
+    With ``child`` ``[n i]``, parents of all slots that have the same number compete.
     """
 
     layout: Layout
@@ -33,6 +35,7 @@ class Moments:
     centre: Tensor
     constant: Tensor | None
     square: Tensor | None
+    child: Tensor | None = None
 
     @property
     def uniform(self) -> bool:
@@ -53,6 +56,16 @@ class Moments:
         return None if packed is None else self.layout.by_tile(packed)
 
 
+@dataclass(frozen=True)
+class Form:
+    """A quadratic form of votes, packed for the kernel: of their distance from a centre."""
+
+    centre: Tensor
+    constant: Tensor | None
+    linear: Tensor | None
+    square: Tensor | None
+
+
 def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mass ``[n j]``, first and second moments ``[n j e]`` and couplings ``[n i j]``.
 
@@ -66,19 +79,19 @@ def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return *uniform_forward(given), couplings
     constant = None if given.constant is None else given.constant.float().contiguous()
     centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
-    mass, first, second = _moments(
-        given, centre, constant, None, square, couplings, None, None, None
-    )
+    form = Form(centre, constant, None, square)
+    shares = None
+    if given.child is not None:
+        normaliser = _survey(given, form, couplings, None, backward=False)
+        shares = (normaliser - logsumexp_over(normaliser, given.child)).exp()
+    mass, first, second = _moments(given, form, couplings, slot_sums=shares)
     new = moved_centre(given.centre, mass, first)
     if layout.poses.dtype == torch.bfloat16:
         step = new - given.centre
         second = second - 2 * step * first + step.square() * mass[..., None]
     else:
-        known = not given.uniform
-        centre = layout.pack(new, torch.float32)
-        _, _, second = _moments(
-            given, centre, None, None, None, couplings, None, None, None, coupled=known
-        )
+        form = Form(layout.pack(new, torch.float32), None, None, None)
+        _, _, second = _moments(given, form, couplings, coupled=not given.uniform)
     return mass, first, second, couplings
 
 
@@ -107,9 +120,14 @@ def moments_backward(
     linear, second = (layout.pack(d, torch.float32) for d in (d_first, d_second))
     d_activations = torch.empty_like(given.activations, dtype=torch.float32)
     logits = torch.empty_like(couplings)
-    constant = d_mass.float().contiguous()
+    form = Form(centre, d_mass.float().contiguous(), linear, second)
+    mean = None
+    if given.child is not None:
+        sums = _survey(given, form, couplings, d_couplings, backward=True)
+        mean, total = (sum_over(part, given.child) for part in sums.unbind(dim=2))
+        mean = mean / total.clamp_min(0.5)
     d_constant, first_moment, d_square = _moments(
-        given, centre, constant, linear, second, couplings, d_couplings, logits, d_activations
+        given, form, couplings, d_couplings, logits, d_activations, mean
     )
     doubled = None if square is None else 2 * square
     shared = (centre, linear, 2 * second, doubled, couplings, logits)
@@ -118,45 +136,91 @@ def moments_backward(
     return d_poses, d_weight, d_activations, d_centre, d_constant, d_square
 
 
+def _survey(
+    given: Moments, form: Form, couplings: Tensor, gradient: Tensor | None, *, backward: bool
+) -> Tensor:
+    """What every slot adds to the sums over its child, ``[n i]``; backward two, ``[n i 2]``."""
+    layout = given.layout
+    shape = (layout.n_windows, layout.n_children, *((2,) if backward else ()))
+    slot_sums = layout.poses.new_empty(shape, dtype=torch.float32)
+    _launch(given, form, couplings, gradient, slot_sums=slot_sums, survey=True, backward=backward)
+    return slot_sums
+
+
 def _moments(
     given: Moments,
-    centre: Tensor,
-    constant: Tensor | None,
-    linear: Tensor | None,
-    square: Tensor | None,
+    form: Form,
     couplings: Tensor,
-    gradient: Tensor | None,
-    logits: Tensor | None,
-    d_activations: Tensor | None,
+    gradient: Tensor | None = None,
+    logits: Tensor | None = None,
+    d_activations: Tensor | None = None,
+    slot_sums: Tensor | None = None,
     *,
     coupled: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Moments by the form; backward, with ``logits`` to write, by the gradient of the logits."""
     layout = given.layout
     n, j = layout.n_windows, layout.weight.shape[1]
-    tiles = triton.cdiv(n, 64 // layout.pads[0])
-    q_pad = max(16, layout.pads[1])
-    n_part, parts = split(tiles, layout.n_children, 4)
+    _, _, parts = _tiles(layout)
     mass = layout.poses.new_empty((parts, n, j), dtype=torch.float32)
     shape = (parts, n, layout.rows, layout.weight.shape[3], j)
     first, second = (layout.poses.new_empty(shape, dtype=torch.float32) for _ in range(2))
-    if n:
+    _launch(
+        given,
+        form,
+        couplings,
+        gradient,
+        logits,
+        d_activations,
+        slot_sums,
+        (mass, first, second),
+        backward=logits is not None,
+        coupled=coupled,
+    )
+    first, second = (layout.unpack(m.sum(dim=0), torch.float32) for m in (first, second))
+    return mass.sum(dim=0), first, second
+
+
+def _tiles(layout: Layout) -> tuple[int, int, int]:
+    """Tiles of windows, children to a program, and programs to a tile."""
+    tiles = int(triton.cdiv(layout.n_windows, 64 // layout.pads[0]))
+    return tiles, *split(tiles, layout.n_children, 4)
+
+
+def _launch(
+    given: Moments,
+    form: Form,
+    couplings: Tensor,
+    gradient: Tensor | None = None,
+    logits: Tensor | None = None,
+    d_activations: Tensor | None = None,
+    slot_sums: Tensor | None = None,
+    moments: tuple[Tensor, Tensor, Tensor] | tuple[None, None, None] = (None, None, None),
+    *,
+    backward: bool,
+    survey: bool = False,
+    coupled: bool = False,
+) -> None:
+    layout = given.layout
+    q_pad = max(16, layout.pads[1])
+    tiles, n_part, parts = _tiles(layout)
+    if tiles:
         moments_kernel[(tiles, parts)](
             layout.poses,
             layout.packed_weight(),
             given.bias,
             given.activations,
-            centre,
-            constant,
-            linear,
-            square,
+            form.centre,
+            form.constant,
+            form.linear,
+            form.square,
             couplings,
             gradient,
             logits,
             d_activations,
-            mass,
-            first,
-            second,
-            n,
+            slot_sums,
+            *moments,
+            layout.n_windows,
             layout.n_children,
             n_part,
             layout.geometry(),
@@ -167,7 +231,9 @@ def _moments(
             groups=given.warps // 4,
             uniform=given.uniform,
             coupled=coupled,
-            backward=logits is not None,
+            surveyed=slot_sums is not None and not survey,
+            survey=survey,
+            backward=backward,
             has_bias=given.bias is not None,
             has_gradient=gradient is not None,
             stages=layout.stages(q_pad * (64 + layout.columns), biased=given.bias is not None),
@@ -175,8 +241,6 @@ def _moments(
             **layout.places(),
             **layout.sizes(),
         )
-    first, second = (layout.unpack(m.sum(dim=0), torch.float32) for m in (first, second))
-    return mass.sum(dim=0), first, second
 
 
 def _gradients(

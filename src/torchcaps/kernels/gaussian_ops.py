@@ -25,7 +25,8 @@ def moments(
     """Moments about ``centre`` ``[b j e]`` of votes that are not cast, weighed by couplings.
 
     Child i has the weight r_ij = a_i softmax_j(constant_j + sum_e square_je (v_ij - centre_j)_e^2);
-    without ``square``, a_i / (number of parents).
+    without ``square``, a_i / (number of parents). If the votes say which slots are one child, the
+    softmax is over the parents of all of these.
 
     Returns:
         sum_i r_ij ``[b j]``; sum_i r_ij (v_ij - centre_j) ``[b j e]``; sum_i r_ij (v_ij - new_j)^2
@@ -33,8 +34,10 @@ def moments(
         weighed by a_i, ``[b i j]``, empty if they are uniform.
     """
     poses, weight, bias, window = operands(votes)
+    activations = activations.float().contiguous()
+    child = None if square is None else votes.child
     out: tuple[Tensor, Tensor, Tensor, Tensor] = _moments(
-        poses, weight, bias, activations.float().contiguous(), centre, constant, square, window
+        poses, weight, bias, activations, centre, constant, square, child, window
     )
     return out
 
@@ -52,12 +55,13 @@ def _given(
     centre: Tensor,
     constant: Tensor | None,
     square: Tensor | None,
+    child: Tensor | None,
     window: list[int],
 ) -> "Moments":
     from torchcaps.kernels.gaussian_launch import Moments
 
     layout = layout_of(poses, weight, window)
-    return Moments(layout, bias, activations, centre, constant, square)
+    return Moments(layout, bias, activations, centre, constant, square, child)
 
 
 @operator("torchcaps::moments")
@@ -69,12 +73,13 @@ def _moments(
     centre: Tensor,
     constant: Tensor | None,
     square: Tensor | None,
+    child: Tensor | None,
     window: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from torchcaps.kernels.gaussian_launch import moments_forward
 
     return moments_forward(
-        _given(poses, weight, bias, activations, centre, constant, square, window)
+        _given(poses, weight, bias, activations, centre, constant, square, child, window)
     )
 
 
@@ -87,6 +92,7 @@ def _(
     centre: Tensor,
     constant: Tensor | None,
     square: Tensor | None,
+    child: Tensor | None,
     window: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, j, _ = centre.shape
@@ -104,6 +110,7 @@ def _moments_backward(
     centre: Tensor,
     constant: Tensor | None,
     square: Tensor | None,
+    child: Tensor | None,
     couplings: Tensor,
     step: Tensor,
     d_mass: Tensor,
@@ -114,7 +121,7 @@ def _moments_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     from torchcaps.kernels.gaussian_launch import moments_backward
 
-    given = _given(poses, weight, bias, activations, centre, constant, square, window)
+    given = _given(poses, weight, bias, activations, centre, constant, square, child, window)
     return moments_backward(given, couplings, step, d_mass, d_first, d_second, d_couplings)
 
 
@@ -127,6 +134,7 @@ def _(
     centre: Tensor,
     constant: Tensor | None,
     square: Tensor | None,
+    child: Tensor | None,
     couplings: Tensor,
     step: Tensor,
     d_mass: Tensor,
@@ -173,8 +181,9 @@ def _backward(
     )
     moved = -mass[..., None] * d_first
     if square is None:
-        return d_poses, d_weight, None, d_activations, moved, None, None, None
-    return d_poses, d_weight, None, d_activations, d_centre + moved, d_constant, d_square, None
+        return d_poses, d_weight, None, d_activations, moved, None, None, None, None
+    found = (d_poses, d_weight, None, d_activations, d_centre + moved, d_constant, d_square)
+    return *found, None, None
 
 
 _moments.register_autograd(_backward, setup_context=_save)

@@ -66,12 +66,13 @@ def size_obstacle(n_parents: int, d_parent: int) -> str | None:
     return machine_obstacle()
 
 
-def obstacle(votes: Votes | Tensor, *, scaled: bool = False) -> str | None:
+def obstacle(votes: Votes | Tensor, *, scaled: bool = False, image: bool = False) -> str | None:
     """Why votes have no kernel, if so, in words that finish "cannot run because".
 
     Args:
         votes: what is to be routed.
         scaled: whether the kernel takes votes with any scale and bias, learned or not.
+        image: whether the kernel lets parents of different windows compete.
     """
     if isinstance(votes, Tensor):
         return "the votes are dense already"
@@ -80,7 +81,7 @@ def obstacle(votes: Votes | Tensor, *, scaled: bool = False) -> str | None:
         return why
     if not on_gpu(votes.poses):
         return f"the votes are on {votes.poses.device.type}, not on a GPU"
-    if votes.child is not None:
+    if not image and votes.child is not None:
         return "parents of different windows compete"
     if not scaled and votes.scale is not None:
         return "the votes have a scale"

@@ -43,6 +43,9 @@ class Routing(nn.Module, ABC):
     scaled_kernel: ClassVar[bool] = False
     """Whether that twin takes votes with a scale and a bias of any kind."""
 
+    image_kernel: ClassVar[bool] = False
+    """Whether that twin lets parents of different windows compete."""
+
     def __init__(
         self,
         n_children: int,
@@ -85,7 +88,9 @@ class Routing(nn.Module, ABC):
         """Whether the kernel routes these votes; if it was asked for and cannot, say why."""
         if self.implementation == "torch":
             return False
-        why = self.obstacle() or kernels.obstacle(votes, scaled=self.scaled_kernel)
+        why = self.obstacle() or kernels.obstacle(
+            votes, scaled=self.scaled_kernel, image=self.image_kernel
+        )
         if why is not None and self.implementation == "fused":
             raise ValueError(
                 f'{type(self).__name__} with implementation="fused" cannot run because {why}: '

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import fit_gaussians, full_precision, parent_major
+from torchcaps.functional import fit_gaussians, full_precision, logsumexp_over, parent_major
 from torchcaps.routing.base import Implementation, Routing, check_iterations
 
 __all__ = ["EMRouting", "em_routing"]
@@ -114,13 +114,7 @@ def _compete(logits: Tensor, child: Tensor | None) -> Tensor:
     """Softmax over all parents of a child: those of its window, or of every slot it has."""
     if child is None:
         return logits.softmax(dim=-1)
-    slots = child.flatten()
-    window = logits.logsumexp(dim=-1).flatten()
-    floor = torch.full_like(window, -torch.inf)
-    top = floor.scatter_reduce(0, slots, window.detach(), "amax")[slots]
-    total = torch.zeros_like(window).index_add(0, slots, (window - top).exp())
-    normaliser = top + total[slots].log()
-    return (logits - normaliser.reshape(child.shape)[..., None]).exp()
+    return (logits - logsumexp_over(logits.logsumexp(dim=-1), child)[..., None]).exp()
 
 
 @final
@@ -140,6 +134,7 @@ class EMRouting(Routing):
 
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
     has_kernel: ClassVar[bool] = True
+    image_kernel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -202,9 +197,10 @@ class EMRouting(Routing):
         given = votes.poses.dtype
         with torch.no_grad():
             centre = votes.total().float() / i
+            shares = _compete(centre.new_zeros(b, i, 1), votes.child)  # 1 / slots of the child
+            couplings = (shares / j).expand(b, i, j)
         with full_precision(votes.poses.device):
-            mass, first, second, _ = kernels.moments(votes, activations, centre)
-            couplings = centre.new_full((1, 1, 1), 1 / j).expand(b, i, j)
+            mass, first, second, _ = kernels.moments(votes, activations * shares[..., 0], centre)
             for step in range(self.iterations):
                 poses = kernels.moved_centre(centre, mass, first)  # line 3
                 moved = poses - poses.detach()  # zero, with the gradient of the mean
