@@ -125,14 +125,19 @@ def main() -> None:
     for uniform in (False, True):
         form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
         form |= {"surveyed": False, "survey": False}
-        absent = ("bias", "gradient", "logits", "d_activations", "linear", "slot_sums")
-        absent += ("constant", "square") if uniform else ()
-        build(moments_kernel, absent, 8, 3, form | {"backward": False})
         absent = ("bias", "gradient", "slot_sums")
-        build(moments_kernel, absent, 8, 3, form | {"backward": True})
-        absent = ("bias", "square_logits") if uniform else ("bias",)
-        build(gaussian_child_kernel, absent, 8, 3, form)
-        build(gaussian_weight_kernel, absent, 8, 2, form | {"q_pad": 4, "block": 4})
+        both = {"has_linear": True, "has_square": True}
+        build(moments_kernel, absent, 8, 3, form | both | {"backward": True})
+        for linear in (False,) if uniform else (False, True):
+            has = {"has_linear": linear, "has_square": not (linear or uniform)}
+            absent = ("bias", "gradient", "logits", "d_activations", "slot_sums")
+            absent += ("constant",) if uniform else ()
+            absent += tuple(name for name in ("linear", "square") if not has[f"has_{name}"])
+            build(moments_kernel, absent, 8, 3, form | has | {"backward": False})
+            names = (f"{name}_logits" for name in ("linear", "square") if not has[f"has_{name}"])
+            absent = ("bias", *names)
+            build(gaussian_child_kernel, absent, 8, 3, form | has)
+            build(gaussian_weight_kernel, absent, 8, 2, form | has | {"q_pad": 4, "block": 4})
     for low in (SIZES, SIZES | {"operand": tl.float32}):
         _image(low | PLACES | common | {"uniform": False, "coupled": False, "groups": 2})
     for n_parents, warps in ((32, 8), (10, 4)):
@@ -157,9 +162,10 @@ def _image(form: dict[str, Any]) -> None:
     ways = ({"survey": True, "surveyed": False}, {"survey": False, "surveyed": True})
     for way, kept in zip(ways, (("mass", "first_moment", "second_moment"), ()), strict=True):
         absent = ("bias", "gradient", "logits", "d_activations", "linear", *kept)
-        build(moments_kernel, absent, 8, 3, form | way | {"backward": False})
+        way |= {"backward": False, "has_linear": False, "has_square": True}
+        build(moments_kernel, absent, 8, 3, form | way)
         absent = ("bias", "gradient", *(("logits", "d_activations", *kept) if kept else ()))
-        build(moments_kernel, absent, 8, 3, form | way | {"backward": True})
+        build(moments_kernel, absent, 8, 3, form | way | {"backward": True, "has_linear": True})
 
 
 def _wide_conv(back: bool) -> None:

@@ -49,7 +49,10 @@ def test_routings_err_no_more_than_the_plain_functions(name: str, case: str) -> 
     compare_routing(CASES[case], FUSED[name], torch.float32, "cpu")
 
 
-@pytest.mark.parametrize("name", ["dynamic", "inverted attention", "em"])
+LOW = ["dynamic", "inverted attention", "inverted attention, activated", "em"]
+
+
+@pytest.mark.parametrize("name", LOW)
 def test_routings_err_no_more_in_bfloat16(name: str) -> None:
     compare_routing(CASES["few windows"], FUSED[name], torch.bfloat16, "cpu")
 
@@ -66,8 +69,15 @@ def _two_iterations(**options: Any) -> RoutingFactory:
     return partial(tc.EMRouting, iterations=2, **options)
 
 
+def _activated(**options: Any) -> RoutingFactory:
+    return partial(tc.InvertedAttentionRouting, **{"iterations": 2, "activated": True} | options)
+
+
+@pytest.mark.parametrize("make", [_two_iterations, _activated])
 @pytest.mark.parametrize("name", SQUARES)
-def test_squares_in_place_of_votes_err_no_more(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squares_in_place_of_votes_err_no_more(
+    name: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[bool] = []
 
     def watched(given: Moments) -> bool:
@@ -75,9 +85,35 @@ def test_squares_in_place_of_votes_err_no_more(name: str, monkeypatch: pytest.Mo
         return taken[-1]
 
     monkeypatch.setattr(gaussian_launch, "by_products", watched)
-    compare_routing(SQUARES[name], _two_iterations, torch.bfloat16, "cpu")
+    compare_routing(SQUARES[name], make, torch.bfloat16, "cpu")
     assert taken
     assert all(taken)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["odd windows", "shared and biased"])
+def test_activated_attention_errs_no_more(name: str, dtype: str) -> None:
+    compare_routing(CASES[name], _activated, DTYPES[dtype], "cpu", n_draws=2)
+
+
+def test_activated_attention_starts_from_given_parents() -> None:
+    torch.manual_seed(0)
+    shapes = ((3, 9, 16), (9, 4, 4, 4), (3, 4, 16))
+    poses, weight, before = (torch.randn(shape).double() for shape in shapes)
+    activations = torch.rand(3, 9).double()
+
+    def everything(kind: torch.dtype, way: str) -> dict[str, Tensor]:
+        make = _activated(iterations=1, scale=0.7, implementation=way)
+        routing = make(9, 4, 16).to(kind)
+        parents = before.to(kind).requires_grad_()
+        votes = Votes(poses.to(kind), weight.to(kind))
+        routed = routing(votes, activations.to(kind), parents)
+        loss = (routed.poses * before.to(kind)).sum() + 50 * routed.activations.sum()
+        (gradient,) = torch.autograd.grad(loss, parents)
+        return {**routed._asdict(), "d parents": gradient}
+
+    got, plain = (everything(torch.float32, way) for way in ("fused", "torch"))
+    compare(got, plain, everything(torch.float64, "torch"), torch.float32)
 
 
 @pytest.mark.parametrize("n_children", [1, 2, 3])

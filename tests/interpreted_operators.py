@@ -42,16 +42,17 @@ def test_the_agreement_operator_keeps_its_promises() -> None:
     library.opcheck(ops._attend, (poses, weight, None, parents, window, 0.5, False))
 
 
-@pytest.mark.parametrize("competition", ["window", "image", "none"])
-def test_the_moments_operator_keeps_its_promises(competition: str) -> None:
+@pytest.mark.parametrize("what", ["window", "image", "linear", "uniform"])
+def test_the_moments_operator_keeps_its_promises(what: str) -> None:
     poses, weight, centre, window = operands()
     torch.use_deterministic_algorithms(False)
     activations = torch.rand(8, 8, requires_grad=True)
-    uniform = competition == "none"
-    constant = None if uniform else torch.randn(8, 3, requires_grad=True)
-    square = None if uniform else (-torch.rand(8, 3, 4)).requires_grad_()
-    child = torch.arange(64).reshape(8, 8) // 3 if competition == "image" else None
-    arguments = (poses, weight, None, activations, centre, constant, square, child, window)
+    constant = None if what == "uniform" else torch.randn(8, 3, requires_grad=True)
+    linear = torch.randn(8, 3, 4, requires_grad=True) if what == "linear" else None
+    square = (-torch.rand(8, 3, 4)).requires_grad_() if what in ("window", "image") else None
+    child = torch.arange(64).reshape(8, 8) // 3 if what == "image" else None
+    forms = (constant, linear, square)
+    arguments = (poses, weight, None, activations, centre, *forms, child, window)
     library.opcheck(gaussian_ops._moments, arguments)
 
 

@@ -212,6 +212,9 @@ FUSED: dict[str, Callable[..., RoutingFactory]] = {
     "dynamic, leaky, biased": lambda **k: partial(tc.DynamicRouting, leaky=True, bias=True, **k),
     "dynamic, one iteration": lambda **k: partial(tc.DynamicRouting, iterations=1, **k),
     "inverted attention": lambda **k: partial(tc.InvertedAttentionRouting, iterations=3, **k),
+    "inverted attention, activated": lambda **k: partial(
+        tc.InvertedAttentionRouting, iterations=3, activated=True, **k
+    ),
     "em": lambda **k: partial(tc.EMRouting, iterations=3, **k),
     "em, one iteration": lambda **k: partial(tc.EMRouting, iterations=1, cost_scale=5.0, **k),
 }

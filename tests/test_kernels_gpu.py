@@ -130,6 +130,13 @@ def test_em_without_votes_errs_no_more_and_repeats_itself(iterations: int) -> No
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["capsule convolution", "6x6 poses"])
+def test_activated_attention_errs_no_more_in_a_network(name: str, dtype: str) -> None:
+    make = partial(partial, tc.InvertedAttentionRouting, iterations=2, activated=True)
+    compare_routing(LARGER[name], make, DTYPES[dtype], "cuda", n_draws=2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 @pytest.mark.parametrize("name", IMAGE)
 def test_parents_of_all_windows_err_no_more(name: str, iterations: int, dtype: str) -> None:

@@ -6,7 +6,7 @@ Nothing here imports Triton before a kernel runs.
 """
 
 from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
-from torchcaps.kernels.gaussian_ops import moments, moved_centre
+from torchcaps.kernels.gaussian_ops import fitted, moments
 from torchcaps.kernels.norm_ops import pose_norm
 from torchcaps.kernels.ops import attend, lowered, machine_obstacle, obstacle, size_obstacle
 from torchcaps.kernels.pairwise_ops import pairwise_links, pairwise_sums
@@ -16,10 +16,10 @@ __all__ = [
     "attend",
     "attend_in_chunks",
     "convolve",
+    "fitted",
     "lowered",
     "machine_obstacle",
     "moments",
-    "moved_centre",
     "obstacle",
     "pairwise_links",
     "pairwise_sums",

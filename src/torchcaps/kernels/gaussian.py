@@ -3,7 +3,7 @@
 With d = v_ij - m_j, the distance of a vote from where its parent was before,
 
     l_ij = k_j + sum_e d (f_je + h_je d)       a quadratic form of the vote
-    r_ij = a_i softmax_j(l_ij)                 E-step, line 3, and M-step, line 2
+    r_ij = a_i softmax_j(l_ij)                 E-step, line 3 (f = 0), and M-step, line 2
     M_j, D_j, S_j = sum_i r_ij (1, d, d^2)     what lines 3 and 4 need
 
 The gradient of r_ij is a quadratic form too, and the gradients of k, f and h are moments weighed by
@@ -71,6 +71,8 @@ def moments_kernel(
     backward: tl.constexpr,
     padded: tl.constexpr,
     has_bias: tl.constexpr,
+    has_linear: tl.constexpr,
+    has_square: tl.constexpr,
     has_gradient: tl.constexpr,
     operand: tl.constexpr,
     precision: tl.constexpr,
@@ -109,10 +111,10 @@ def moments_kernel(
     place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
     middle = tl.load(centre + place, mask=place_mask, other=0.0).to(tl.float32)
     middle = tl.reshape(middle, [4, p_pad, inner, groups, r_pad, j_in])
-    if backward or not (uniform or coupled):
+    if has_square:
         h = tl.load(square + place, mask=place_mask, other=0.0).to(tl.float32)
         h = tl.reshape(h, [4, p_pad, inner, groups, r_pad, j_in])
-    if backward:
+    if has_linear:
         f = tl.load(linear + place, mask=place_mask, other=0.0).to(tl.float32)
         f = tl.reshape(f, [4, p_pad, inner, groups, r_pad, j_in])
     d_total = tl.zeros([4, p_pad, inner, groups, r_pad, j_in], dtype=tl.float32)
@@ -148,8 +150,13 @@ def moments_kernel(
         at = slot.to(tl.int64) * n_children + i
         a = tl.load(activations + at, mask=slot < n_windows, other=0.0).to(tl.float32)
         off = tl.reshape(votes, [4, p_pad, inner, groups, r_pad, j_in]) - middle
-        if backward:
+        if has_linear and has_square:
             form = base + tl.sum(tl.sum(off * (f + h * off), axis=4), axis=1)
+        elif has_linear:
+            form = base + tl.sum(tl.sum(off * f, axis=4), axis=1)
+        elif has_square:
+            form = base + tl.sum(tl.sum(off * off * h, axis=4), axis=1)
+        if backward:
             if uniform:
                 c = tl.where(parent < n_parents, 1.0 / n_parents, 0.0)
             else:
@@ -182,7 +189,6 @@ def moments_kernel(
         elif uniform:
             weigh = tl.where(parent < n_parents, 1.0 / n_parents, 0.0) * a[:, :, None, None]
         else:
-            form = base + tl.sum(tl.sum(off * off * h, axis=4), axis=1)
             form = tl.where(parent < n_parents, form, float("-inf"))
             most = tl.max(tl.max(form, axis=3), axis=2)
             c = tl.exp(form - most[:, :, None, None])

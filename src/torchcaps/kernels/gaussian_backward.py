@@ -1,8 +1,8 @@
 """Triton kernels of EM routing, backward: gradients of child poses and weights.
 
-The gradient of a vote is r (f + 2 h d) from the moments and 2 dl h' d from the logits, with names
-as in :mod:`torchcaps.kernels.gaussian`; it depends on the vote, which is cast once more. h and h'
-come doubled.
+The gradient of a vote is r (f + 2 h d) from the moments and dl (f' + 2 h' d) from the logits, with
+names as in :mod:`torchcaps.kernels.gaussian`; it depends on the vote, which is cast once more. h
+and h' come doubled, and f' or h' may be absent.
 """
 
 import triton
@@ -14,12 +14,18 @@ __all__ = ["gaussian_child_kernel", "gaussian_weight_kernel"]
 
 
 @triton.jit
-def _vote_gradient(off, r, dl, f, h, h_logits, uniform: tl.constexpr):
-    """R (f + h d) from the moments and dl h' d from the logits; h and h' come doubled."""
-    if uniform:
-        return r * (f + h * off)
-    else:
+def _vote_gradient(
+    off, r, dl, f, h, f_logits, h_logits, has_linear: tl.constexpr, has_square: tl.constexpr
+):
+    """R (f + h d) from the moments and dl (f' + h' d) from the logits; h and h' come doubled."""
+    if has_linear and has_square:
+        return r * f + dl * f_logits + (r * h + dl * h_logits) * off
+    elif has_linear:
+        return r * f + dl * f_logits + r * h * off
+    elif has_square:
         return r * f + (r * h + dl * h_logits) * off
+    else:
+        return r * (f + h * off)
 
 
 @triton.jit
@@ -31,6 +37,7 @@ def gaussian_child_kernel(
     centre,
     linear,
     square,
+    linear_logits,
     square_logits,
     couplings,
     logits,
@@ -58,6 +65,8 @@ def gaussian_child_kernel(
     uniform: tl.constexpr,
     padded: tl.constexpr,
     has_bias: tl.constexpr,
+    has_linear: tl.constexpr,
+    has_square: tl.constexpr,
     operand: tl.constexpr,
     precision: tl.constexpr,
     stages: tl.constexpr,
@@ -88,12 +97,16 @@ def gaussian_child_kernel(
     middle = tl.load(centre + place, mask=place_mask, other=0.0).to(tl.float32)
     f = tl.load(linear + place, mask=place_mask, other=0.0)
     h = tl.load(square + place, mask=place_mask, other=0.0)
+    f_logits = f
     h_logits = h
-    if not uniform:
+    if has_linear:
+        f_logits = tl.load(linear_logits + place, mask=place_mask, other=0.0)
+    if has_square:
         h_logits = tl.load(square_logits + place, mask=place_mask, other=0.0)
     middle = tl.reshape(middle, shape)
     f = tl.reshape(f, shape)
     h = tl.reshape(h, shape)
+    f_logits = tl.reshape(f_logits, shape)
     h_logits = tl.reshape(h_logits, shape)
 
     slot = tile * per_tile + tl.arange(0, 4)[:, None] * inner + tl.arange(0, inner)[None, :]
@@ -137,8 +150,10 @@ def gaussian_child_kernel(
             dl[:, None, :, None, :],
             f,
             h,
+            f_logits,
             h_logits,
-            uniform,
+            has_linear,
+            has_square,
         )
         d_votes = tl.reshape(d_votes, [64, r_pad * j_pad]).to(operand)
         rows = tl.dot(d_votes, tl.trans(w), input_precision=precision)
@@ -154,6 +169,7 @@ def gaussian_weight_kernel(
     centre,
     linear,
     square,
+    linear_logits,
     square_logits,
     couplings,
     logits,
@@ -182,6 +198,8 @@ def gaussian_weight_kernel(
     uniform: tl.constexpr,
     padded: tl.constexpr,
     has_bias: tl.constexpr,
+    has_linear: tl.constexpr,
+    has_square: tl.constexpr,
     operand: tl.constexpr,
     precision: tl.constexpr,
 ):
@@ -228,8 +246,11 @@ def gaussian_weight_kernel(
         middle = tl.load(centre + place, mask=place_mask, other=0.0).to(tl.float32)
         f = tl.load(linear + place, mask=place_mask, other=0.0)
         h = tl.load(square + place, mask=place_mask, other=0.0)
+        f_logits = f
         h_logits = h
-        if not uniform:
+        if has_linear:
+            f_logits = tl.load(linear_logits + place, mask=place_mask, other=0.0)
+        if has_square:
             h_logits = tl.load(square_logits + place, mask=place_mask, other=0.0)
         slot = (tile * per_tile + tl.arange(0, per_tile))[None, :]
         link = slot.to(tl.int64) * (n_children * n_parents) + parent
@@ -264,8 +285,10 @@ def gaussian_weight_kernel(
                 dl[None, :, :, None],
                 tl.reshape(f, shape),
                 tl.reshape(h, shape),
+                tl.reshape(f_logits, shape),
                 tl.reshape(h_logits, shape),
-                uniform,
+                has_linear,
+                has_square,
             )
             d_votes = tl.reshape(d_votes, [r_pad * j_pad, 64]).to(operand)
             total = tl.dot(d_votes, own, total, input_precision=precision)

@@ -23,9 +23,10 @@ __all__ = ["Moments", "moments_backward", "moments_forward"]
 
 @dataclass(frozen=True)
 class Moments:
-    """What moments are taken of; without ``square`` the couplings are uniform.
+    """What moments are taken of; without ``constant`` the couplings are uniform.
 
-    ``centre`` and ``square`` are ``[n j e]``, ``constant`` ``[n j]``, ``activations`` ``[n i]``.
+    ``centre``, ``linear`` and ``square`` are ``[n j e]``, ``constant`` is ``[n j]``, and
+    ``activations`` are ``[n i]``.
     With ``child`` ``[n i]``, parents of all slots that have the same number compete.
     """
 
@@ -34,13 +35,14 @@ class Moments:
     activations: Tensor
     centre: Tensor
     constant: Tensor | None
+    linear: Tensor | None
     square: Tensor | None
     child: Tensor | None = None
 
     @property
     def uniform(self) -> bool:
         """Whether every parent has the same share of every child."""
-        return self.square is None
+        return self.constant is None
 
     @property
     def warps(self) -> int:
@@ -78,8 +80,8 @@ def moments_forward(given: Moments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if given.uniform and by_products(given):
         return *uniform_forward(given), couplings
     constant = None if given.constant is None else given.constant.float().contiguous()
-    centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
-    form = Form(centre, constant, None, square)
+    centre = layout.pack(given.centre, torch.float32)
+    form = Form(centre, constant, given.pack(given.linear), given.pack(given.square))
     shares = None
     if given.child is not None:
         normaliser = _survey(given, form, couplings, None, backward=False)
@@ -103,20 +105,20 @@ def moments_backward(
     d_first: Tensor,
     d_second: Tensor,
     d_couplings: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of child poses, weight, activations, centre, constant and square.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of child poses, weight, activations, centre, constant, linear and square.
 
-    Those of the last three are of the logits alone: moments about another centre are the caller's.
+    Those of the last four are of the logits alone: moments about another centre are the caller's.
     ``step`` is how far the new mean is from the centre.
     """
     layout = given.layout
     if given.uniform and by_products(given):
         found = uniform_backward(given, step, d_mass, d_first, d_second)
-        d_centre, d_constant, d_square = (d.new_zeros(d.shape) for d in (d_first, d_mass, d_second))
-        return *found, d_centre, d_constant, d_square
+        d_centre, d_linear, d_square = (torch.zeros_like(d_first) for _ in range(3))
+        return *found, d_centre, torch.zeros_like(d_mass), d_linear, d_square
     d_mass = d_mass + (d_second * step.square()).sum(dim=-1)
     d_first = d_first - 2 * d_second * step
-    centre, square = layout.pack(given.centre, torch.float32), given.pack(given.square)
+    centre = layout.pack(given.centre, torch.float32)
     linear, second = (layout.pack(d, torch.float32) for d in (d_first, d_second))
     d_activations = torch.empty_like(given.activations, dtype=torch.float32)
     logits = torch.empty_like(couplings)
@@ -126,14 +128,19 @@ def moments_backward(
         sums = _survey(given, form, couplings, d_couplings, backward=True)
         mean, total = (sum_over(part, given.child) for part in sums.unbind(dim=2))
         mean = mean / total.clamp_min(0.5)
-    d_constant, first_moment, d_square = _moments(
+    d_constant, d_linear, d_square = _moments(
         given, form, couplings, d_couplings, logits, d_activations, mean
     )
-    doubled = None if square is None else 2 * square
-    shared = (centre, linear, 2 * second, doubled, couplings, logits)
-    d_poses, d_weight = _gradients(given, *shared)
-    d_centre = first_moment if given.square is None else -2 * given.square * first_moment
-    return d_poses, d_weight, d_activations, d_centre, d_constant, d_square
+    slope = given.pack(None if given.square is None else 2 * given.square)
+    behind = Form(centre, None, linear, 2 * second)
+    ahead = Form(centre, None, given.pack(given.linear), slope)
+    d_poses, d_weight = _gradients(given, behind, ahead, couplings, logits)
+    d_centre = torch.zeros_like(d_linear)
+    if given.linear is not None:
+        d_centre -= given.linear * d_constant[..., None]
+    if given.square is not None:
+        d_centre -= 2 * given.square * d_linear
+    return d_poses, d_weight, d_activations, d_centre, d_constant, d_linear, d_square
 
 
 def _survey(
@@ -235,6 +242,8 @@ def _launch(
             survey=survey,
             backward=backward,
             has_bias=given.bias is not None,
+            has_linear=form.linear is not None,
+            has_square=form.square is not None,
             has_gradient=gradient is not None,
             stages=layout.stages(q_pad * (64 + layout.columns), biased=given.bias is not None),
             num_warps=given.warps,
@@ -244,29 +253,17 @@ def _launch(
 
 
 def _gradients(
-    given: Moments,
-    centre: Tensor,
-    linear: Tensor,
-    second: Tensor,
-    square: Tensor | None,
-    couplings: Tensor,
-    logits: Tensor,
+    given: Moments, behind: Form, ahead: Form, couplings: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of child poses and weight."""
-    if square is not None and by_products(given):
-        return product_gradients(given, centre, linear, second, square, couplings, logits)
-    shared = (given, centre, linear, second, square, couplings, logits)
+    """Gradients of child poses and weight, from the form of dr and that of l; squares doubled."""
+    shared = (given, behind, ahead, couplings, logits)
+    if not given.uniform and by_products(given):
+        return product_gradients(*shared)
     return _child_gradient(*shared), _weight_gradient(*shared)
 
 
 def _child_gradient(
-    given: Moments,
-    centre: Tensor,
-    linear: Tensor,
-    second: Tensor,
-    square: Tensor | None,
-    couplings: Tensor,
-    logits: Tensor,
+    given: Moments, behind: Form, ahead: Form, couplings: Tensor, logits: Tensor
 ) -> Tensor:
     """Gradient of the child poses ``[b h w t d]``."""
     layout = given.layout
@@ -281,10 +278,11 @@ def _child_gradient(
             layout.packed_weight(),
             given.bias,
             given.activations,
-            centre,
-            linear,
-            second,
-            square,
+            behind.centre,
+            behind.linear,
+            behind.square,
+            ahead.linear,
+            ahead.square,
             couplings,
             logits,
             unfolded,
@@ -298,6 +296,8 @@ def _child_gradient(
             q_pad=q_pad,
             uniform=given.uniform,
             has_bias=given.bias is not None,
+            has_linear=ahead.linear is not None,
+            has_square=ahead.square is not None,
             stages=layout.stages(q_pad * (64 + layout.columns), biased=given.bias is not None),
             num_warps=given.warps,
             **layout.places(),
@@ -307,13 +307,7 @@ def _child_gradient(
 
 
 def _weight_gradient(
-    given: Moments,
-    centre: Tensor,
-    linear: Tensor,
-    second: Tensor,
-    square: Tensor | None,
-    couplings: Tensor,
-    logits: Tensor,
+    given: Moments, behind: Form, ahead: Form, couplings: Tensor, logits: Tensor
 ) -> Tensor:
     """Gradient of the weight ``[t j q r]``: sums over ranges of windows, then over these."""
     layout = given.layout
@@ -325,8 +319,8 @@ def _weight_gradient(
             layout.packed_weight(),
             given.bias,
             given.activations,
-            layout.by_tile(centre),
-            *(given.by_tile(packed) for packed in (linear, second, square)),
+            *(given.by_tile(packed) for packed in (behind.centre, behind.linear, behind.square)),
+            *(given.by_tile(packed) for packed in (ahead.linear, ahead.square)),
             couplings,
             logits,
             d_weight,
@@ -341,6 +335,8 @@ def _weight_gradient(
             block=blocks.size,
             uniform=given.uniform,
             has_bias=given.bias is not None,
+            has_linear=ahead.linear is not None,
+            has_square=ahead.square is not None,
             num_warps=given.warps,
             num_stages=layout.stages(256 * layout.columns, 2),
             **layout.places(),

@@ -1,4 +1,4 @@
-"""Weighted moments of votes as a PyTorch operator, for EM routing."""
+"""Weighted moments of votes as a PyTorch operator, for routings that fit Gaussians."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from torchcaps.kernels.ops import layout_of, operands, operator
 if TYPE_CHECKING:
     from torchcaps.kernels.gaussian_launch import Moments
 
-__all__ = ["moments", "moved_centre"]
+__all__ = ["fitted", "moments", "moved_centre"]
 
 
 def moments(
@@ -20,13 +20,14 @@ def moments(
     centre: Tensor,
     *,
     constant: Tensor | None = None,
+    linear: Tensor | None = None,
     square: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Moments about ``centre`` ``[b j e]`` of votes that are not cast, weighed by couplings.
 
-    Child i has the weight r_ij = a_i softmax_j(constant_j + sum_e square_je (v_ij - centre_j)_e^2);
-    without ``square``, a_i / (number of parents). If the votes say which slots are one child, the
-    softmax is over the parents of all of these.
+    Child i has the weight r_ij = a_i softmax_j(l_ij), l_ij = constant_j + sum_e d (linear_je +
+    square_je d) with d = v_ij - centre_j; without ``constant``, a_i / (number of parents). If the
+    votes say which slots are one child, the softmax is over the parents of all of these.
 
     Returns:
         sum_i r_ij ``[b j]``; sum_i r_ij (v_ij - centre_j) ``[b j e]``; sum_i r_ij (v_ij - new_j)^2
@@ -35,9 +36,9 @@ def moments(
     """
     poses, weight, bias, window = operands(votes)
     activations = activations.float().contiguous()
-    child = None if square is None else votes.child
+    child = None if constant is None else votes.child
     out: tuple[Tensor, Tensor, Tensor, Tensor] = _moments(
-        poses, weight, bias, activations, centre, constant, square, child, window
+        poses, weight, bias, activations, centre, constant, linear, square, child, window
     )
     return out
 
@@ -47,6 +48,17 @@ def moved_centre(centre: Tensor, mass: Tensor, first: Tensor) -> Tensor:
     return (first + centre * mass[..., None]) / (mass[..., None] + 1e-7)
 
 
+def fitted(
+    centre: Tensor, mass: Tensor, first: Tensor, second: Tensor, *, min_variance: float
+) -> tuple[Tensor, Tensor]:
+    """Means and variances ``[b j e]`` of Gaussians fitted to votes, from their moments."""
+    mean = moved_centre(centre, mass, first)
+    moved = mean - mean.detach()  # zero, with the gradient of the mean
+    about = first + (centre - mean.detach()) * mass[..., None]
+    spread = second - 2 * moved * about
+    return mean, (spread / (mass[..., None] + 1e-7)).clamp_min(0) + min_variance
+
+
 def _given(
     poses: Tensor,
     weight: Tensor,
@@ -54,6 +66,7 @@ def _given(
     activations: Tensor,
     centre: Tensor,
     constant: Tensor | None,
+    linear: Tensor | None,
     square: Tensor | None,
     child: Tensor | None,
     window: list[int],
@@ -61,7 +74,7 @@ def _given(
     from torchcaps.kernels.gaussian_launch import Moments
 
     layout = layout_of(poses, weight, window)
-    return Moments(layout, bias, activations, centre, constant, square, child)
+    return Moments(layout, bias, activations, centre, constant, linear, square, child)
 
 
 @operator("torchcaps::moments")
@@ -72,6 +85,7 @@ def _moments(
     activations: Tensor,
     centre: Tensor,
     constant: Tensor | None,
+    linear: Tensor | None,
     square: Tensor | None,
     child: Tensor | None,
     window: list[int],
@@ -79,7 +93,7 @@ def _moments(
     from torchcaps.kernels.gaussian_launch import moments_forward
 
     return moments_forward(
-        _given(poses, weight, bias, activations, centre, constant, square, child, window)
+        _given(poses, weight, bias, activations, centre, constant, linear, square, child, window)
     )
 
 
@@ -91,13 +105,14 @@ def _(
     activations: Tensor,
     centre: Tensor,
     constant: Tensor | None,
+    linear: Tensor | None,
     square: Tensor | None,
     child: Tensor | None,
     window: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, j, _ = centre.shape
     first, second = (centre.new_empty(centre.shape, dtype=torch.float32) for _ in range(2))
-    couplings = poses.new_empty(0 if square is None else n, activations.shape[1], j)
+    couplings = poses.new_empty(0 if constant is None else n, activations.shape[1], j)
     return centre.new_empty((n, j), dtype=torch.float32), first, second, couplings
 
 
@@ -109,6 +124,7 @@ def _moments_backward(
     activations: Tensor,
     centre: Tensor,
     constant: Tensor | None,
+    linear: Tensor | None,
     square: Tensor | None,
     child: Tensor | None,
     couplings: Tensor,
@@ -118,10 +134,12 @@ def _moments_backward(
     d_second: Tensor,
     d_couplings: Tensor | None,
     window: list[int],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     from torchcaps.kernels.gaussian_launch import moments_backward
 
-    given = _given(poses, weight, bias, activations, centre, constant, square, child, window)
+    given = _given(
+        poses, weight, bias, activations, centre, constant, linear, square, child, window
+    )
     return moments_backward(given, couplings, step, d_mass, d_first, d_second, d_couplings)
 
 
@@ -133,6 +151,7 @@ def _(
     activations: Tensor,
     centre: Tensor,
     constant: Tensor | None,
+    linear: Tensor | None,
     square: Tensor | None,
     child: Tensor | None,
     couplings: Tensor,
@@ -142,7 +161,7 @@ def _(
     d_second: Tensor,
     d_couplings: Tensor | None,
     window: list[int],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     wide = torch.float32
     return (
         poses.new_empty(poses.shape),
@@ -150,6 +169,7 @@ def _(
         activations.new_empty(activations.shape, dtype=wide),
         centre.new_empty(centre.shape, dtype=wide),
         centre.new_empty(centre.shape[:2], dtype=wide),
+        centre.new_empty(centre.shape, dtype=wide),
         centre.new_empty(centre.shape, dtype=wide),
     )
 
@@ -169,21 +189,20 @@ def _backward(
     d_couplings: Tensor | None,
 ) -> tuple[Any, ...]:
     *tensors, couplings, mass, first = ctx.saved_tensors
-    centre, square = tensors[4], tensors[6]
+    centre, constant, linear, square = tensors[4:8]
     step = moved_centre(centre, mass, first) - centre
     d_mass = torch.zeros_like(mass) if d_mass is None else d_mass
     d_first = torch.zeros_like(first) if d_first is None else d_first
     d_second = torch.zeros_like(first) if d_second is None else d_second
     if d_couplings is not None:
-        d_couplings = None if square is None else d_couplings.contiguous()
-    d_poses, d_weight, d_activations, d_centre, d_constant, d_square = _moments_backward(
+        d_couplings = None if constant is None else d_couplings.contiguous()
+    d_poses, d_weight, d_activations, d_centre, *logits = _moments_backward(
         *tensors, couplings, step, d_mass, d_first, d_second, d_couplings, ctx.window
     )
-    moved = -mass[..., None] * d_first
-    if square is None:
-        return d_poses, d_weight, None, d_activations, moved, None, None, None, None
-    found = (d_poses, d_weight, None, d_activations, d_centre + moved, d_constant, d_square)
-    return *found, None, None
+    d_centre = d_centre - mass[..., None] * d_first
+    forms = zip((constant, linear, square), logits, strict=True)
+    d_forms = (None if form is None else d_form for form, d_form in forms)
+    return d_poses, d_weight, None, d_activations, d_centre, *d_forms, None, None
 
 
 _moments.register_autograd(_backward, setup_context=_save)

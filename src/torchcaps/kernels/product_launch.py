@@ -16,7 +16,7 @@ from torchcaps.kernels.gaussian_uniform import (
 from torchcaps.kernels.layout import Blocks, Layout, fold, split
 
 if TYPE_CHECKING:
-    from torchcaps.kernels.gaussian_launch import Moments
+    from torchcaps.kernels.gaussian_launch import Form, Moments
 
 __all__ = ["by_products", "product_gradients", "uniform_backward", "uniform_forward"]
 
@@ -122,19 +122,13 @@ def uniform_backward(
 
 
 def product_gradients(
-    given: "Moments",
-    centre: Tensor,
-    linear: Tensor,
-    second: Tensor,
-    square: Tensor,
-    couplings: Tensor,
-    logits: Tensor,
+    given: "Moments", behind: "Form", ahead: "Form", couplings: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of child poses and weight, from ``[n p r j]``; second and square come doubled."""
+    """Gradients of child poses and weight, from the form of dr and that of l; squares doubled."""
     layout = given.layout
     n, i = layout.n_windows, layout.n_children
-    wide = (linear - second * centre, -square * centre, second, square)
-    forms = [form.to(torch.bfloat16) for form in wide]
+    slopes, squares = zip(*(_about_zero(form) for form in (behind, ahead)), strict=True)
+    forms = [form.to(torch.bfloat16) for form in (*slopes, *squares)]
     shares = torch.mul(couplings, given.activations[..., None], out=torch.empty_like(couplings))
     tiles = triton.cdiv(n, 64 // layout.pads[0])
     n_part, parts = split(tiles, i, BLOCK)
@@ -171,6 +165,13 @@ def product_gradients(
             **_common(layout, _row_warps(layout)),
         )
     return fold(layout, unfolded), blocks.summed(d_weight)
+
+
+def _about_zero(form: "Form") -> tuple[Tensor, Tensor]:
+    """The slope of a form where a vote is zero, and how it rises, ``[n p r j]``."""
+    square = torch.zeros_like(form.centre) if form.square is None else form.square
+    slope = -square * form.centre
+    return slope if form.linear is None else form.linear + slope, square
 
 
 def _halves(wide: Tensor) -> tuple[Tensor, Tensor]:

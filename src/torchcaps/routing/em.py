@@ -202,11 +202,9 @@ class EMRouting(Routing):
         with full_precision(votes.poses.device):
             mass, first, second, _ = kernels.moments(votes, activations * shares[..., 0], centre)
             for step in range(self.iterations):
-                poses = kernels.moved_centre(centre, mass, first)  # line 3
-                moved = poses - poses.detach()  # zero, with the gradient of the mean
-                about = first + (centre - poses.detach()) * mass[..., None]
-                spread = second - 2 * moved * about
-                variance = (spread / (mass[..., None] + 1e-7)).clamp_min(0) + self.min_variance
+                poses, variance = kernels.fitted(
+                    centre, mass, first, second, min_variance=self.min_variance
+                )  # lines 3 and 4
                 log_sigma = 0.5 * variance.log()
                 cost = (self.beta_u[:, None] + log_sigma).sum(dim=-1) * mass * self.cost_scale
                 heat = self.inverse_temperature * (1 - 0.95 ** (step + 1))

@@ -36,6 +36,9 @@ from torchcaps.routing.base import Implementation, Routing, check_iterations
 
 __all__ = ["InvertedAttentionRouting", "inverted_attention_routing"]
 
+MIN_VARIANCE = 5e-4
+"""Added to variances in ablation C, as EM routing does."""
+
 
 def inverted_attention_routing(
     votes: Tensor, parents: Tensor | None = None, *, scale: float | None = None
@@ -78,20 +81,23 @@ def _check_parents(parents: object, b: int, i: int, j: int, e: int) -> None:
 def _activate(
     votes: Tensor,
     couplings: Tensor,
-    activations: Tensor | None,
+    activations: Tensor,
     beta_a: Tensor,
     beta_u: Tensor,
 ) -> Routed:
     """Ablation C: weigh the children by their activations and give the parents some."""
-    if activations is None:
-        raise ValueError("activated=True weighs children by their activations: these have none")
     dtype = torch.promote_types(votes.dtype, torch.float32)
     with full_precision(votes.device):
         r = couplings.to(dtype) * activations.to(dtype)[..., None]
-        mean, _, variance, mass = fit_gaussians(votes.to(dtype), r, min_variance=5e-4)
-        cost = (beta_u[:, None] + 0.5 * variance.log()).sum(dim=-1) * mass
-        poses, present = mean * mass[..., None], (0.01 * (beta_a - cost)).sigmoid()
+        mean, _, variance, mass = fit_gaussians(votes.to(dtype), r, min_variance=MIN_VARIANCE)
+        poses, present = mean * mass[..., None], _presence(variance, mass, beta_a, beta_u)
     return Routed(poses.to(votes.dtype), present.to(votes.dtype), couplings)
+
+
+def _presence(variance: Tensor, mass: Tensor, beta_a: Tensor, beta_u: Tensor) -> Tensor:
+    """Activations ``[b j]`` by lines 5 and 6 of EM routing's M-step."""
+    cost = (beta_u[:, None] + 0.5 * variance.log()).sum(dim=-1) * mass
+    return (0.01 * (beta_a - cost)).sigmoid()
 
 
 @final
@@ -109,7 +115,7 @@ class InvertedAttentionRouting(Routing):
         scale: factor on the agreement; None is 1/sqrt(d_parent).
         layer_norm: False is ablation A.
         activated: children and parents have activations: ablation C. One more tensor of the votes'
-            size.
+            size, unless the kernel runs.
         implementation: see :class:`Routing`.
     """
 
@@ -143,6 +149,10 @@ class InvertedAttentionRouting(Routing):
         parents: Tensor | None = None,
     ) -> Routed:
         """Take ``iterations`` steps from the given parents, or from none."""
+        if self.beta_a is not None and activations is None:
+            raise ValueError("activated=True weighs children by their activations: these have none")
+        if self.fused(votes) and activations is not None and self.beta_a is not None:
+            return self._fit(kernels.lowered(votes), activations, parents)
         if self.fused(votes):
             return self._attend(kernels.lowered(votes), parents, kernels.attend)
         if self.chunked(votes):
@@ -150,15 +160,11 @@ class InvertedAttentionRouting(Routing):
         dense = self.cast(votes)
         for _ in range(self.iterations):
             routed = inverted_attention_routing(dense, parents, scale=self.scale)
-            if self.beta_a is not None and self.beta_u is not None:
+            if activations is not None and self.beta_a is not None and self.beta_u is not None:
                 routed = _activate(dense, routed.couplings, activations, self.beta_a, self.beta_u)
             parents = self.norm(routed.poses)
             routed = Routed(parents, routed.activations, routed.couplings)
         return routed
-
-    def obstacle(self) -> str | None:
-        """Ablation C needs the variance of the votes, which the kernel does not give."""
-        return "activated=True has no kernel" if self.beta_a is not None else super().obstacle()
 
     def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
         """Whether there are so many votes that they are cast in chunks."""
@@ -183,6 +189,41 @@ class InvertedAttentionRouting(Routing):
                 poses, couplings = attend(votes, parents, scale=scale)
             parents = kernels.pose_norm(self.norm, poses)
             routed = Routed(parents, lengths(poses), couplings)
+        return routed
+
+    def _fit(self, votes: Votes, activations: Tensor, parents: Tensor | None) -> Routed:
+        """Ablation C by the kernels of EM routing, whose logits are linear in the vote here."""
+        self.check(votes)
+        b, i, j, e = votes.shape
+        if activations.shape != (b, i):
+            raise ValueError(
+                f"activations {list(activations.shape)} must be one number per child of the votes "
+                f"{list(votes.shape)}"
+            )
+        assert self.beta_a is not None
+        assert self.beta_u is not None
+        scale = e**-0.5 if self.scale is None else self.scale
+        given = votes.poses.dtype
+        with torch.no_grad():
+            centre = votes.total().float() / i
+        for _ in range(self.iterations):
+            with full_precision(votes.poses.device):
+                if parents is None:
+                    *moments, _ = kernels.moments(votes, activations, centre)
+                    couplings = centre.new_full((1, 1, 1), 1 / j).expand(b, i, j)
+                else:
+                    _check_parents(parents, b, i, j, e)
+                    slope = scale * parents.float()
+                    constant = (slope * centre).sum(dim=-1)  # (2) of a vote at the centre
+                    *moments, couplings = kernels.moments(
+                        votes, activations, centre, constant=constant, linear=slope
+                    )
+                mean, variance = kernels.fitted(centre, *moments, min_variance=MIN_VARIANCE)
+                mass = moments[0]
+                present = _presence(variance, mass, self.beta_a, self.beta_u)
+                poses = (mean * mass[..., None]).to(given)
+            parents = kernels.pose_norm(self.norm, poses)
+            routed = Routed(parents, present.to(given), couplings.to(given))
         return routed
 
     def options(self) -> str:
