@@ -262,6 +262,21 @@ def test_primary_capsules_are_exported_for_any_batch(count: int) -> None:
         torch.testing.assert_close(exported(features[:n]), network(features[:n]))
 
 
+def test_compiled_primary_capsules_keep_their_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.use_deterministic_algorithms(False)
+    torch.compiler.reset()
+    targets: list[str] = []
+
+    def keep(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    compiled = torch.compile(Poses(), backend=keep)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)  # what torch 2.11 traces
+    compiled(torch.randn(64, 64, 5, 5).bfloat16())
+    assert "torchcaps.wide_conv.default" in targets
+
+
 def test_wide_convolutions_refuse_what_pytorch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = count_launches(monkeypatch)
     features, weight = torch.randn(64, 128, 5, 5).bfloat16(), torch.randn(64, 64, 5, 5)

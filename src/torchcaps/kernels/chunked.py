@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcaps.capsules import Votes
 from torchcaps.functional import full_precision
-from torchcaps.kernels.ops import operator
+from torchcaps.kernels.ops import exporting, operator
 
 __all__ = ["attend_in_chunks", "worth_chunking"]
 
@@ -27,7 +27,7 @@ def worth_chunking(votes: Votes | Tensor) -> bool:
     """Whether votes are so many that casting all at once costs more than casting them twice."""
     if isinstance(votes, Tensor) or votes.scale is not None or votes.child is not None:
         return False
-    if torch.compiler.is_exporting():  # the batch is any size then
+    if exporting():
         return False
     if votes.bias is not None and (votes.bias.requires_grad or votes.bias.dim() != 3):
         return False

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attend",
+    "exporting",
     "interpreted",
     "layout_of",
     "lowered",
@@ -52,6 +53,15 @@ def machine_obstacle() -> str | None:
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return "torch.func and forward-mode gradients see PyTorch's own operators only"
     return None
+
+
+def exporting() -> bool:
+    """Whether ``torch.export`` traces, for which a batch is any size.
+
+    The flag itself: ``torch.compiler.is_exporting()`` says yes inside ``torch.compile`` too on
+    torch 2.11 (https://github.com/pytorch/pytorch/issues/176347).
+    """
+    return bool(getattr(torch.compiler, "_is_exporting_flag", False))
 
 
 def on_gpu(tensor: Tensor) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchcaps.kernels.ops import interpreted, machine_obstacle, on_gpu, operator
+from torchcaps.kernels.ops import exporting, interpreted, machine_obstacle, on_gpu, operator
 
 __all__ = ["convolve"]
 
@@ -48,7 +48,7 @@ def _last(x: Tensor) -> Tensor:
 def _has_kernel(features: Tensor, weight: Tensor, stride: tuple[int, int]) -> bool:
     if not on_gpu(features) or machine_obstacle() is not None:
         return False
-    if torch.compiler.is_exporting():  # the batch is any size then
+    if exporting():
         return False
     n, c, k_y, k_x = weight.shape
     wide = min(k_y, k_x) >= 5 and min(stride) > 1 and n % 64 == 0 and c % 64 == 0
