@@ -24,6 +24,12 @@ CASES: list[tuple[str, Callable[[], object]]] = [
         lambda: tc.em_routing(torch.randn(1, 2, 3, 4), torch.ones(1, 3), beta_a=0.0, beta_u=0.0),
     ),
     (
+        "one number per child",
+        lambda: tc.InvertedAttentionRouting(2, 3, 4, activated=True)(
+            torch.randn(1, 2, 3, 4), torch.ones(1, 1)
+        ),
+    ),
+    (
         "build the layer below with activations",
         lambda: tc.EMRouting(2, 3, 4)(torch.zeros(1, 2, 3, 4)),
     ),

@@ -163,25 +163,20 @@ class PrimaryCapsules(nn.Module):
         self.padding = pair("padding", padding, least=0)
         self.n_types = n_types
         self.d = d
-        self.pose_conv = self._convolution(in_channels, n_types * d, bias, coupled, leaky)
+        coupled_conv = partial(CoupledConv2d, n_types=n_types, leaky=leaky)
+        make = coupled_conv if coupled else PoseConv2d
+        self.pose_conv = self._convolution(make, in_channels, n_types * d, bias)
         self.norm: nn.Module = nn.Identity()
         if batch_norm:
             self.norm = nn.BatchNorm2d(n_types * d, eps=1e-3, momentum=0.01)
         self.nonlinearity = _built(nonlinearity, n_types, d) if nonlinearity else nn.Identity()
         self.activation_conv = (
-            self._convolution(in_channels, n_types, bias) if activations else None
+            self._convolution(PoseConv2d, in_channels, n_types, bias) if activations else None
         )
 
     def _convolution(
-        self,
-        in_channels: int,
-        out_channels: int,
-        bias: bool,
-        coupled: bool = False,
-        leaky: bool = False,
-    ) -> nn.Conv2d:
-        coupled_conv = partial(CoupledConv2d, n_types=self.n_types, leaky=leaky)
-        make = coupled_conv if coupled else PoseConv2d
+        self, make: Callable[..., PoseConv2d], in_channels: int, out_channels: int, bias: bool
+    ) -> PoseConv2d:
         return make(
             in_channels, out_channels, self.kernel_size, self.stride, self.padding, bias=bias
         )

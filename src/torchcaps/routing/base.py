@@ -186,3 +186,12 @@ def check_iterations(iterations: int) -> None:
     """Refuse a count of iterations that is not a positive whole number."""
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
         raise ValueError(f"iterations must be a whole number of at least 1, not {iterations!r}")
+
+
+def check_activations(activations: Tensor, votes: Votes | Tensor) -> None:
+    """Refuse activations that are not one number per child of the votes."""
+    if tuple(activations.shape) != tuple(votes.shape[:2]):
+        raise ValueError(
+            f"activations {list(activations.shape)} must be one number per child of the votes "
+            f"{list(votes.shape)}"
+        )

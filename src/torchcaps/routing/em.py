@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import fit_gaussians, full_precision, logsumexp_over, parent_major
-from torchcaps.routing.base import Implementation, Routing, check_iterations
+from torchcaps.routing.base import Implementation, Routing, check_activations, check_iterations
 
 __all__ = ["EMRouting", "em_routing"]
 
@@ -78,11 +78,7 @@ def em_routing(
     if min_variance < 0:
         raise ValueError(f"min_variance must be at least 0, not {min_variance}")
     votes = parent_major(votes)
-    if activations.shape != votes.shape[:2]:
-        raise ValueError(
-            f"activations {list(activations.shape)} must be one number per child of the votes "
-            f"{list(votes.shape)}"
-        )
+    check_activations(activations, votes)
     given, dtype = votes.dtype, torch.promote_types(votes.dtype, torch.float32)
     with full_precision(votes.device):
         votes, activations = votes.to(dtype), activations.to(dtype)
@@ -187,11 +183,7 @@ class EMRouting(Routing):
     def _fit(self, votes: Votes, activations: Tensor) -> Routed:
         """Procedure 1 by kernels: an E-step and the moments for its M-step are one pass."""
         self.check(votes)
-        if activations.shape != votes.shape[:2]:
-            raise ValueError(
-                f"activations {list(activations.shape)} must be one number per child of the votes "
-                f"{list(votes.shape)}"
-            )
+        check_activations(activations, votes)
         votes = kernels.lowered(votes)
         b, i, j, _ = votes.shape
         given = votes.poses.dtype

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torchcaps import kernels
 from torchcaps.capsules import Routed, Votes
 from torchcaps.functional import fit_gaussians, full_precision, lengths, parent_major
-from torchcaps.routing.base import Implementation, Routing, check_iterations
+from torchcaps.routing.base import Implementation, Routing, check_activations, check_iterations
 
 __all__ = ["InvertedAttentionRouting", "inverted_attention_routing"]
 
@@ -149,10 +149,8 @@ class InvertedAttentionRouting(Routing):
         parents: Tensor | None = None,
     ) -> Routed:
         """Take ``iterations`` steps from the given parents, or from none."""
-        if self.beta_a is not None and activations is None:
-            raise ValueError("activated=True weighs children by their activations: these have none")
-        if self.fused(votes) and activations is not None and self.beta_a is not None:
-            return self._fit(kernels.lowered(votes), activations, parents)
+        if self.beta_a is not None and self.beta_u is not None:
+            return self._activated(votes, activations, parents, self.beta_a, self.beta_u)
         if self.fused(votes):
             return self._attend(kernels.lowered(votes), parents, kernels.attend)
         if self.chunked(votes):
@@ -160,8 +158,6 @@ class InvertedAttentionRouting(Routing):
         dense = self.cast(votes)
         for _ in range(self.iterations):
             routed = inverted_attention_routing(dense, parents, scale=self.scale)
-            if activations is not None and self.beta_a is not None and self.beta_u is not None:
-                routed = _activate(dense, routed.couplings, activations, self.beta_a, self.beta_u)
             parents = self.norm(routed.poses)
             routed = Routed(parents, routed.activations, routed.couplings)
         return routed
@@ -191,17 +187,39 @@ class InvertedAttentionRouting(Routing):
             routed = Routed(parents, lengths(poses), couplings)
         return routed
 
-    def _fit(self, votes: Votes, activations: Tensor, parents: Tensor | None) -> Routed:
-        """Ablation C by the kernels of EM routing, whose logits are linear in the vote here."""
+    def _activated(
+        self,
+        votes: Votes | Tensor,
+        activations: Tensor | None,
+        parents: Tensor | None,
+        beta_a: Tensor,
+        beta_u: Tensor,
+    ) -> Routed:
+        """The same steps in ablation C."""
+        if activations is None:
+            raise ValueError("activated=True weighs children by their activations: these have none")
         self.check(votes)
+        check_activations(activations, votes)
+        if self.fused(votes):
+            return self._fit(kernels.lowered(votes), activations, parents, beta_a, beta_u)
+        dense = self.cast(votes)
+        for _ in range(self.iterations):
+            couplings = inverted_attention_routing(dense, parents, scale=self.scale).couplings
+            routed = _activate(dense, couplings, activations, beta_a, beta_u)
+            parents = self.norm(routed.poses)
+            routed = Routed(parents, routed.activations, couplings)
+        return routed
+
+    def _fit(
+        self,
+        votes: Votes,
+        activations: Tensor,
+        parents: Tensor | None,
+        beta_a: Tensor,
+        beta_u: Tensor,
+    ) -> Routed:
+        """Ablation C by the kernels of EM routing, whose logits are linear in the vote here."""
         b, i, j, e = votes.shape
-        if activations.shape != (b, i):
-            raise ValueError(
-                f"activations {list(activations.shape)} must be one number per child of the votes "
-                f"{list(votes.shape)}"
-            )
-        assert self.beta_a is not None
-        assert self.beta_u is not None
         scale = e**-0.5 if self.scale is None else self.scale
         given = votes.poses.dtype
         with torch.no_grad():
@@ -220,7 +238,7 @@ class InvertedAttentionRouting(Routing):
                     )
                 mean, variance = kernels.fitted(centre, *moments, min_variance=MIN_VARIANCE)
                 mass = moments[0]
-                present = _presence(variance, mass, self.beta_a, self.beta_u)
+                present = _presence(variance, mass, beta_a, beta_u)
                 poses = (mean * mass[..., None]).to(given)
             parents = kernels.pose_norm(self.norm, poses)
             routed = Routed(parents, present.to(given), couplings.to(given))
