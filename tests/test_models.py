@@ -307,6 +307,30 @@ def test_concurrent_routing_is_procedure_2(iterations: int) -> None:
     )
 
 
+@pytest.mark.parametrize("matrix", [True, False])
+def test_a_layer_that_only_takes_its_first_step_casts_no_votes(
+    matrix: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    network = tc.AttentionCapsNet((3, 16, 16), 4, n_types=3, d=4, matrix=matrix)
+    images = torch.rand(2, 3, 16, 16)
+    cast_votes: list[tc.Votes] = []
+    dense = tc.Votes.dense
+
+    def noted(votes: tc.Votes) -> Tensor:
+        cast_votes.append(votes)
+        return dense(votes)
+
+    monkeypatch.setattr(tc.Votes, "dense", noted)
+    scores = network(images).scores
+    assert [votes.weight is network.layers[-1].weight for votes in cast_votes] == [True]
+    for module in network.modules():
+        if isinstance(module, tc.InvertedAttentionRouting):
+            module.implementation = "torch"
+    torch.testing.assert_close(network(images).scores, scores)
+    assert len(cast_votes) == 1 + 4, "the plain function casts them in every step"
+
+
 def test_with_one_iteration_concurrent_and_sequential_are_the_same() -> None:
     torch.manual_seed(0)
     images = torch.rand(2, 3, 16, 16)

@@ -164,17 +164,18 @@ class AttentionCapsNet(Network):
     def concurrently(self, primary: Capsules, *, whole: bool = True) -> list[Routed]:
         """Procedure 2: all layers, once in order, then all at once per iteration.
 
-        Primary capsules never change, so the first layer's votes are prepared once for all. An
-        update of a layer takes one iteration to reach the layer above, so the last one of the
-        lower layers never reaches the class capsules: unless ``whole``, those are left out, and
-        what is returned for lower layers is of an earlier iteration.
+        Primary capsules never change, so the first layer's votes are prepared once for all of its
+        updates. An update of a layer takes one iteration to reach the layer above, so the last one
+        of the lower layers never reaches the class capsules: unless ``whole``, those are left out,
+        and what is returned for lower layers is of an earlier iteration.
         """
         layers = cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers))
         first = layers[0]
-        votes = first.routing.prepared(first.votes(primary))
-        routed: list[Routed] = [first(primary, votes=votes)]
+        routed: list[Routed] = [first(primary)]
         for layer in layers[1:]:
             routed.append(layer(routed[-1]))
+        updated = self.iterations > (1 if whole else len(layers))
+        votes = first.routing.prepared(first.votes(primary)) if updated else None
         for left in reversed(range(self.iterations - 1)):
             lowest = 0 if whole else max(0, len(layers) - 1 - left)
             before = routed
@@ -192,8 +193,9 @@ class AttentionCapsNet(Network):
         routed: list[Routed] = []
         for layer in cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers)):
             children = routed[-1] if routed else primary
-            votes = layer.routing.prepared(layer.votes(children))
-            parents = layer(children, votes=votes)
+            parents = layer(children)
+            updated = self.iterations > 1
+            votes = layer.routing.prepared(layer.votes(children)) if updated else None
             for _ in range(self.iterations - 1):
                 parents = layer(children, parents.poses, votes)
             routed.append(parents)

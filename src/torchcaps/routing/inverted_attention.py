@@ -153,7 +153,7 @@ class InvertedAttentionRouting(Routing):
             return self._activated(votes, activations, parents, self.beta_a, self.beta_u)
         if self.fused(votes):
             return self._attend(kernels.lowered(votes), parents, kernels.attend)
-        if self.chunked(votes):
+        if self.chunked(votes) or self._total_suffices(votes, parents):
             return self._attend(votes, parents, kernels.attend_in_chunks)
         dense = self.cast(votes)
         for _ in range(self.iterations):
@@ -165,6 +165,11 @@ class InvertedAttentionRouting(Routing):
     def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
         """Whether there are so many votes that they are cast in chunks."""
         return self.beta_a is None and kernels.worth_chunking(votes)
+
+    def _total_suffices(self, votes: Votes | Tensor, parents: Tensor | None) -> TypeGuard[Votes]:
+        """Whether the uniform step is the only one: it needs the sum of the votes, not each."""
+        lone = parents is None and self.iterations == 1 and self.implementation == "auto"
+        return lone and isinstance(votes, Votes)
 
     def _attend(
         self,
