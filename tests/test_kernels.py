@@ -119,6 +119,19 @@ def test_many_votes_are_routed_in_chunks_to_the_same_parents(
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize(
+    ("batch", "dtype", "in_chunks"),
+    [(128, torch.bfloat16, False), (128, torch.float32, True), (256, torch.bfloat16, True)],
+)
+def test_a_gpu_casts_votes_of_up_to_a_gigabyte_and_a_half_at_once(
+    batch: int, dtype: torch.dtype, in_chunks: bool
+) -> None:
+    grid = torch.empty(batch, 8, 8, 16, 64, dtype=dtype, device="meta")
+    weight = torch.empty(144, 16, 64, 64, dtype=dtype, device="meta")
+    votes = Votes(grid, weight, window=Window((3, 3)))
+    assert chunked.worth_chunking(votes) == in_chunks
+
+
 @pytest.mark.parametrize("window", [None, Window((3, 3), (2, 1), (1, 0))])
 def test_the_sum_of_votes_needs_no_votes(window: Window | None) -> None:
     torch.manual_seed(0)

@@ -15,12 +15,15 @@ from torch import Tensor
 
 from torchcaps.capsules import Votes
 from torchcaps.functional import full_precision
-from torchcaps.kernels.ops import exporting, operator
+from torchcaps.kernels.ops import exporting, operator, precision
 
 __all__ = ["attend_in_chunks", "worth_chunking"]
 
 CPU_CHUNK, GPU_CHUNK = 2**21, 2**27
 """Votes of a chunk."""
+
+GPU_BYTES = 3 * 2**29
+"""Votes that a GPU casts at once: reading them often is cheaper there than casting them twice."""
 
 
 def worth_chunking(votes: Votes | Tensor) -> bool:
@@ -32,7 +35,10 @@ def worth_chunking(votes: Votes | Tensor) -> bool:
     if votes.bias is not None and (votes.bias.requires_grad or votes.bias.dim() != 3):
         return False
     b, i, j, e = votes.shape
-    return b * i * j * e > 2 * _chunk(votes.poses)
+    if votes.poses.device.type == "cpu":
+        return b * i * j * e > 2 * CPU_CHUNK
+    halves = precision(votes) in (torch.bfloat16, torch.float16)
+    return b * i * j * e * (2 if halves else 4) > GPU_BYTES
 
 
 def attend_in_chunks(

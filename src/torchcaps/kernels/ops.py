@@ -28,6 +28,7 @@ __all__ = [
     "operands",
     "operator",
     "power",
+    "precision",
     "size_obstacle",
 ]
 
@@ -98,10 +99,10 @@ def obstacle(votes: Votes | Tensor, *, scaled: bool = False, image: bool = False
     bias = None if scaled else votes.bias
     if bias is not None and (bias.requires_grad or bias.dim() != 3 or bias.shape[1] != 1):
         return "the votes have a bias that is learned or differs between parents"
-    if _precision(votes) not in (torch.float32, torch.bfloat16):
-        return f"the child poses are {_precision(votes)}, not float32 or bfloat16"
+    if precision(votes) not in (torch.float32, torch.bfloat16):
+        return f"the child poses are {precision(votes)}, not float32 or bfloat16"
     _, j, q, r = votes.weight.shape
-    most = 512 if _precision(votes) == torch.bfloat16 else 256
+    most = 512 if precision(votes) == torch.bfloat16 else 256
     if power(r) * power(j) > most or power(votes.rows) > 16 or power(q) > 64:
         return (
             f"{j} parents with poses of {votes.rows}x{r} from rows of {q} are too many for one tile"
@@ -122,7 +123,7 @@ def _scaled_obstacle(votes: Votes, most: int) -> str | None:
 
 def lowered(votes: Votes) -> Votes:
     """Votes whose poses and weights are in the precision of autocast, if that is on."""
-    dtype = _precision(votes)
+    dtype = precision(votes)
     weight = votes.weight.to(dtype)
     return Votes(votes.poses.to(dtype), weight, votes.scale, votes.bias, votes.child, votes.window)
 
@@ -155,7 +156,7 @@ def operands(votes: Votes) -> tuple[Tensor, Tensor, Tensor | None, list[int]]:
     return poses, votes.weight, bias, [n for side in votes.window or WHOLE for n in side]
 
 
-def _precision(votes: Votes) -> torch.dtype:
+def precision(votes: Votes) -> torch.dtype:
     """What votes are multiplied in: what autocast says, if it is on."""
     device = votes.poses.device.type
     if device != "meta" and torch.is_autocast_enabled(device):
