@@ -23,11 +23,11 @@ CPU_CHUNK, GPU_CHUNK = 2**21, 2**27
 """Votes of a chunk."""
 
 GPU_BYTES = 3 * 2**29
-"""Votes that a GPU casts at once: reading them often is cheaper there than casting them twice."""
+"""Of votes that a GPU casts at once, which is faster there: chunks save memory."""
 
 
 def worth_chunking(votes: Votes | Tensor) -> bool:
-    """Whether votes are so many that casting all at once costs more than casting them twice."""
+    """Whether votes are so many that chunks are faster, on a CPU, or save much memory, on a GPU."""
     if isinstance(votes, Tensor) or votes.scale is not None or votes.child is not None:
         return False
     if exporting():
