@@ -275,6 +275,13 @@ def test_a_curve_is_short_and_keeps_its_ends_and_its_best(tmp_path: Path) -> Non
     assert lines[-1].startswith("999,")
     write_curve(path, epochs[:200])
     assert len(path.read_text().splitlines()) == 1 + 200
+    epochs[555]["test"] = 99.5
+    write_curve(path, epochs)
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 1 + 200
+    assert lines[0] == "epoch,step,lr,loss,train,validation,seconds,test"
+    assert "556,5560,0.3333,0.0035971,,50.000,556.0,99.500" in lines
+    assert any(line.startswith("777,") for line in lines)
     write_curve(path, [{"epoch": 1, "step": 5, "validation": None}])
     assert path.read_text().splitlines()[1:] == ["1,5,,,,,"]
 

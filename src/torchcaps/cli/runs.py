@@ -52,6 +52,10 @@ def train(
         bool, typer.Option("--sync-batch-norm", help="BatchNorm over all GPUs.")
     ] = False,
     tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard events.")] = True,
+    watch_test: Annotated[
+        bool,
+        typer.Option("--watch-test", help="Put the test score of every epoch in the curve."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a recipe: progress bar, checkpoints, resume, a row of results at the end."""
@@ -86,6 +90,7 @@ def train(
                 deterministic=deterministic,
                 sync_batch_norm=sync_batch_norm,
                 tensorboard=tensorboard,
+                watch_test=watch_test,
                 record=record,
                 command=_command(),
             )

@@ -68,6 +68,8 @@ class Recipe:
         warmup: epochs in which the learning rate rises from 0, before anything else.
         epochs: passes over the training images.
         batch_size: images of one step, over all processes.
+        norm_batch: images that batch normalisation of feature maps takes its statistics over while
+            it trains, as on one of a paper's GPUs; 0 for all that a process has of a batch.
         clip: largest norm of the gradient; 0 does not clip.
         average: decay of the exponential moving average of the weights that is evaluated; 0 for
             the weights themselves.
@@ -108,6 +110,7 @@ class Recipe:
     warmup: float = 0.0
     epochs: int = 10
     batch_size: int = 128
+    norm_batch: int = 0
     clip: float = 0.0
     average: float = 0.0
     coefficient_lr: float = 0.0
@@ -179,6 +182,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "warmup": (0, 1e6),
     "epochs": (1, 1_000_000),
     "batch_size": (1, 1_000_000),
+    "norm_batch": (0, 1_000_000),
     "clip": (0, math.inf),
     "average": (0, 0.999999),
     "coefficient_lr": (0, 1e6),
@@ -203,6 +207,7 @@ SETTABLE: dict[str, type] = {
     "warmup": float,
     "epochs": int,
     "batch_size": int,
+    "norm_batch": int,
     "clip": float,
     "average": float,
     "coefficient_lr": float,

@@ -69,6 +69,7 @@ def modern() -> list[Recipe]:
             "schedule": one_cycle,
             "warmup": 0.0,
             "batch_size": 512,
+            "norm_batch": 0,
             "average": 0.999,
             "hold_out": False,
             "compile": True,

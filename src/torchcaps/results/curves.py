@@ -19,8 +19,9 @@ FORMATS = {
     "train": ".3f",
     "validation": ".3f",
     "seconds": ".1f",
+    "test": ".3f",
 }
-"""Column -> how its numbers are written."""
+"""Column -> how its numbers are written; the last is there only where a run watched it."""
 
 MOST_LINES = 200
 MOST_BYTES = 80
@@ -43,11 +44,14 @@ def write_curve(path: Path, epochs: Sequence[Mapping[str, Any]]) -> None:
     Args:
         path: of the file; its folder is made.
         epochs: numbers by column; what is missing or None is left empty. The first, the last and
-            the one with the best validation score are kept whatever happens.
+            those with the best validation and test scores are kept whatever happens.
     """
-    lines = [",".join(FORMATS)]
+    formats = dict(FORMATS)
+    if all(epoch.get("test") is None for epoch in epochs):
+        del formats["test"]
+    lines = [",".join(formats)]
     for number in _kept(epochs):
-        values = [(epochs[number].get(column), kind) for column, kind in FORMATS.items()]
+        values = [(epochs[number].get(column), kind) for column, kind in formats.items()]
         lines.append(",".join("" if v is None else format(v, kind) for v, kind in values))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "\n".join(lines) + "\n")
@@ -86,6 +90,9 @@ def _kept(epochs: Sequence[Mapping[str, Any]]) -> list[int]:
     count = len(epochs)
     if count <= MOST_LINES:
         return list(range(count))
-    even = {round(n * (count - 1) / (MOST_LINES - 2)) for n in range(MOST_LINES - 1)}
-    best = max(range(count), key=lambda number: epochs[number].get("validation") or 0)
-    return sorted(even | {best})
+    even = {round(n * (count - 1) / (MOST_LINES - 3)) for n in range(MOST_LINES - 2)}
+    best = {
+        max(range(count), key=lambda number: epochs[number].get(column) or 0)
+        for column in ("validation", "test")
+    }
+    return sorted(even | best)

@@ -32,7 +32,7 @@ class Board:
         """The numbers of an epoch."""
         if self.writer is None:
             return
-        for key in ("loss", "train", "validation", "lr", "images_per_s", "peak_mib"):
+        for key in ("loss", "train", "validation", "test", "lr", "images_per_s", "peak_mib"):
             if row.get(key) is not None:
                 self.writer.add_scalar(key, row[key], row["step"])
 

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe
 from torchcaps.train.averaging import NORMS
+from torchcaps.train.norms import share_statistics
 from torchcaps.train.optimisers import coefficients
 from torchcaps.train.process import Process, UseError
 from torchcaps.train.sources import Sources
@@ -33,6 +34,10 @@ def check_recipe(recipe: Recipe) -> None:
             f"{recipe.network} has no coefficients: coefficient_lr and coefficient_every are for "
             "discriminative routing"
         )
+    if recipe.norm_batch and not any(isinstance(m, nn.BatchNorm2d) for m in network.modules()):
+        raise UseError(
+            f"{recipe.network} has no batch normalisation of feature maps: norm_batch must be 0"
+        )
 
 
 def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.device) -> Network:
@@ -45,6 +50,8 @@ def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.devi
     }
     torch.manual_seed(seed)
     network = build(recipe.network, iterations=recipe.iterations, **changes).to(device)
+    if recipe.norm_batch:
+        share_statistics(network, recipe.norm_batch)
     if device.type == "cuda" and recipe.channels_last:
         for module in network.modules():
             if isinstance(module, nn.Conv2d):
@@ -72,6 +79,11 @@ def spread(
     if sync_batch_norm:
         if not on_gpu:
             raise UseError("sync_batch_norm works on GPUs only")
+        if recipe.norm_batch:
+            raise UseError(
+                f"{recipe.name} normalises {recipe.norm_batch} images at a time and "
+                "sync_batch_norm those of all GPUs: set norm_batch to 0, or leave it out"
+            )
         nn.SyncBatchNorm.convert_sync_batchnorm(network)
     # the same weights, other dropout
     torch.manual_seed(seed * 1_000_003 + process.rank)

@@ -46,6 +46,7 @@ def train(
     deterministic: bool = False,
     sync_batch_norm: bool = False,
     tensorboard: bool = True,
+    watch_test: bool = False,
     record: str | Path | None = None,
     command: str = "",
 ) -> dict[str, Any]:
@@ -75,6 +76,8 @@ def train(
         deterministic: on a GPU, only algorithms that give the same bits every time.
         sync_batch_norm: with several GPUs, take BatchNorm's statistics over all of them.
         tensorboard: write events, where tensorboard is installed.
+        watch_test: score the test images after every epoch too, for the curve alone: the epoch is
+            not chosen by it. Papers that print their best test epoch are compared with that.
         record: a CSV that the row of a run with a test score is added to, once; its curve goes
             into ``curves/`` beside it.
         command: what started the run, for the record.
@@ -105,6 +108,7 @@ def train(
             sources = load_sources(recipe, root=root, own=own, device=process.device)
             run = Run(recipe, seed, folder, process, sources, reporter, stop)
             run.build(sync_batch_norm=sync_batch_norm)
+            run.watch_test = watch_test
             run.resume(tensorboard=tensorboard, save_every=save_every, keep=keep)
             try:
                 run.epochs()

@@ -75,6 +75,8 @@ class Lines(Reporter):
         """One line."""
         held_out = row.get("validation")
         chosen = "" if held_out is None else f"validation {held_out:.2f} %  "
+        if row.get("test") is not None:
+            chosen += f"test {row['test']:.2f} %  "
         self.say(
             f"epoch {row['epoch']}  loss {row['loss']:.4f}  train {row['train']:.2f} %  {chosen}"
             f"lr {row['lr']:.3g}  {row['images_per_s']:,.0f} images/s  {row['seconds']:.1f} s"
@@ -145,6 +147,10 @@ class Rate:
         self.seconds = 0.0
         self.since: float | None = None
         self.warm = False
+
+    def go_on(self, images: int, seconds: float) -> None:
+        """Take up the count of a run that was stopped."""
+        self.images, self.seconds = images, seconds
 
     def count(self, images: int, device: torch.device) -> None:
         """A step is done; the first of a process, which compiles and records, does not count."""

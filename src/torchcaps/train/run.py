@@ -70,6 +70,7 @@ class Run:
         self.progress = Progress()
         self.rate = Rate()
         self.saver: Saver | None = None
+        self.watch_test = False
         size = min(recipe.batch_size, len(sources.train))
         if size % process.world:
             raise UseError(
@@ -126,8 +127,7 @@ class Run:
         saved = shared(saved, self.process)
         if saved is not None:
             self.progress = restore(self.step, self.average, saved, self.process)
-            self.rate.images = self.progress.images
-            self.rate.seconds = self.progress.training_seconds
+            self.rate.go_on(self.progress.images, self.progress.training_seconds)
             self.reporter.say(f"resumed at step {self.progress.step} of {self.steps}")
         ended = self.progress.step - self.progress.unscored
         if self.process.leads:
@@ -195,8 +195,7 @@ class Run:
 
     def _now(self, epoch: int) -> Now:
         loss, hits, count = self.step.meters.tolist()
-        left = (self.steps - self.progress.step) * self.batch_size
-        rate = self.rate.per_second
+        left, rate = (self.steps - self.progress.step) * self.batch_size, self.rate.per_second
         return Now(
             epoch=epoch + 1,
             epochs=self.recipe.epochs,
@@ -231,15 +230,10 @@ class Run:
 
     def _end_of_epoch(self, epoch: int) -> None:
         totals = self.process.sum(self.step.meters).tolist()
-        held_out = None
         self.progress.unscored = True
-        if self.sources.validation is not None:
-            held_out = self._score(
-                self._evaluated(), self.sources.validation, self.recipe.precision
-            )
-            if self.progress.best is None or held_out > self.progress.best:
-                self.progress.best = held_out
-                self.progress.best_step, self.progress.best_epoch = self.progress.step, epoch + 1
+        watched = self._glance(self.sources.test) if self.watch_test else None
+        held_out = self._glance(self.sources.validation)
+        self.progress.choose(held_out, epoch + 1)
         self.progress.unscored = False
         self.progress.seconds = time.monotonic() - self.started
         clock = Clock(self.progress.step - 1, self.steps, self.steps_per_epoch)
@@ -250,6 +244,7 @@ class Run:
             "loss": totals[0] / max(1, totals[2]),
             "train": 100 * totals[1] / max(1, totals[2]),
             "validation": held_out,
+            "test": watched,
             "lr": self.recipe.lr * lr_factor(self.recipe, clock),
             "seconds": round(self.progress.seconds, 3),
             "images_per_s": round(self.rate.per_second, 1),
@@ -278,6 +273,12 @@ class Run:
         settle_statistics(self.averaged, self.batches.epoch(0), self.recipe, self.process.device)
         self.process.align(self.averaged.buffers())
         return self.averaged
+
+    def _glance(self, source: Any) -> float | None:
+        """Percent of a set's images right, if there is one, in the precision of training."""
+        if source is None:
+            return None
+        return self._score(self._evaluated(), source, self.recipe.precision)
 
     def _score(self, network: Network, source: Any, precision: str) -> float:
         found = score(
@@ -336,7 +337,7 @@ class Run:
         network, lost = self._chosen()
         held_out, test = self.progress.best, None
         if lost:
-            held_out = self._score(network, self.sources.validation, self.recipe.precision)
+            held_out = self._glance(self.sources.validation)
         if self.sources.test is not None:
             test = self._score(network, self.sources.test, "float32")
         row: dict[str, Any] = {}

@@ -42,6 +42,11 @@ class Progress:
     images: int = 0
     unscored: bool = False
 
+    def choose(self, held_out: float | None, epoch: int) -> None:
+        """Take the epoch that has just ended if it is better on held-out images than all before."""
+        if held_out is not None and (self.best is None or held_out > self.best):
+            self.best, self.best_step, self.best_epoch = held_out, self.step, epoch
+
 
 def capture(step: Step, average: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """Optimiser, average, meters and random numbers as named tensors; the network's apart."""
