@@ -3,8 +3,10 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from torchcaps import analysis, figures
 from torchcaps.recipes import Recipe, get
 from torchcaps.train import train
 from torchcaps.train.folder import RunFolder
@@ -45,3 +47,6 @@ def test_watching_the_test_images_changes_nothing_else(tmp_path: Path, average: 
         assert [float(line["test"]) for line in csv.DictReader(file)] == pytest.approx(watched)
     (curve,) = (tmp_path / "False" / "curves").iterdir()
     assert "test" not in curve.read_text()
+    figure = figures.draw_training([analysis.training_curve(tmp_path / "True")])
+    assert figure.axes[-1].get_ylabel() == "test accuracy (%)"
+    assert np.asarray(figure.axes[-1].lines[0].get_ydata()).tolist() == watched

@@ -25,7 +25,8 @@ SHAPES = ("classes", "side", "pose")
 class TrainingCurve:
     """One number per epoch; what a run did not write is missing from ``values``.
 
-    ``values`` has "loss", "train", "validation", "lr", "seconds" and "images_per_s".
+    ``values`` has "loss", "train", "validation", "test" (of a run that watched it), "lr", "seconds"
+    and "images_per_s".
     """
 
     name: str

@@ -145,6 +145,7 @@ def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
         ("loss", "training loss"),
         ("train", "training accuracy (%)"),
         ("validation", "validation accuracy (%)"),
+        ("test", "test accuracy (%)"),
     ]
     found = [(key, name) for key, name in wanted if any(key in run.values for run in runs)]
     if not found:
