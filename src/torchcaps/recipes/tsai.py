@@ -8,8 +8,9 @@ scored, 100 epochs after the learning rate's last drop. The numbers of Figure 4 
 what the text says of them is here. The matrix network of 42M parameters (91.17 %) has no recipe:
 the paper does not say how it is widened.
 
-All networks were trained on 8 GPUs (appendices A and B), by the released code with PyTorch's
-DataParallel: batch normalisation sees the 16 images of a batch that one GPU has.
+All networks were trained on 8 GPUs (appendices A and B). The released code, of the ResNet networks,
+does it with PyTorch's DataParallel, so that batch normalisation sees the 16 images of a batch that
+one GPU has; that the other networks were trained alike is taken for granted here.
 """
 
 from functools import partial
