@@ -260,7 +260,8 @@ def test_lengths_are_the_authors_steps() -> None:
 )
 def test_pairs_are_scored_on_fewer_than_in_the_papers_and_say_so(name: str) -> None:
     assert find("multimnist").counts["test"] == 10_000
-    assert "10,000 pairs" in RECIPES[name].notes
+    assert RECIPES[name].test_draws == 10
+    assert "100,000 pairs" in RECIPES[name].notes
 
 
 @pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.warmup])

@@ -1,6 +1,7 @@
 """Sets that are drawn can be scored on more than one draw."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +10,11 @@ from torch import Tensor
 from commands import invoke, one_sentence
 from torchcaps.capsules import Output
 from torchcaps.data import ImageSet, MultiMNIST
+from torchcaps.recipes import get
+from torchcaps.train import train
 from torchcaps.train.evaluate import score
-from torchcaps.train.process import Process
+from torchcaps.train.process import Process, UseError
+from torchcaps.train.scoring import evaluate_files
 
 CPU = torch.device("cpu")
 
@@ -45,3 +49,30 @@ def test_images_that_never_change_are_drawn_once(
     said = one_sentence(invoke("evaluate", "run", "--device", "cpu", "--draws", "2"), 2)
     assert "Strokes" in said
     assert "is the same whenever it is drawn: leave out --draws" in said
+
+
+def test_pairs_are_drawn_as_often_as_the_recipe_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = torch.randint(0, 256, (40, 1, 28, 28), dtype=torch.uint8)
+    digits = ImageSet(pixels, torch.arange(40) % 10, tuple("0123456789"))
+    monkeypatch.setattr("torchcaps.train.sources.load", lambda *_, **__: MultiMNIST(digits))
+    few = {"limit": 16, "batch_size": 8, "epochs": 1}
+    recipe = get("zhao2020/multimnist")
+    for name, changes, images in (("ten", few, 400), ("two", {**few, "test_draws": 2}, 80)):
+        changed = recipe.override(**changes)
+        row = train(changed, out=tmp_path / name, device="cpu", tensorboard=False)
+        assert ("test_draws" in row["modified"]) == (name == "two")
+        (found,) = evaluate_files([tmp_path / name], device="cpu").values()
+        assert (found["images"], found["percent"]) == (images, row["test"])
+    place = [tmp_path / "ten"]
+    asked: list[tuple[dict[str, Any], int]] = [({"draws": 3}, 120), ({"split": "validation"}, 40)]
+    for words, images in asked:
+        (found,) = evaluate_files(place, device="cpu", **words).values()
+        assert found["images"] == images
+
+
+def test_draws_of_images_that_never_change_are_refused(tmp_path: Path) -> None:
+    recipe = get("demo/strokes-pairwise").override(limit=64, test_draws=2)
+    with pytest.raises(UseError, match=r"same whenever they are drawn: leave out test_draws"):
+        train(recipe, out=tmp_path, device="cpu")

@@ -144,9 +144,9 @@ def test_the_epoch_is_chosen_on_held_out_images_and_the_test_set_scored_once(
     usual = Run._score
     given = iter([50.0, 70.0, 60.0])
 
-    def pretend(self: Run, network: Any, source: Any, precision: str) -> float:
+    def pretend(self: Run, network: Any, source: Any, *how: Any) -> float:
         scored.append(source)
-        usual(self, network, source, precision)
+        usual(self, network, source, *how)
         return next(given, 33.0)
 
     monkeypatch.setattr(Run, "_score", pretend)
@@ -167,8 +167,8 @@ def test_epochs_that_a_busy_disk_skips_are_trained_again_and_the_best_is_kept(
     usual, recipe = Run._score, small(epochs=5, average=0.9)
     held_out = {10: 50.0, 20: 70.0, 30: 60.0, 40: 65.0}
 
-    def pretend(self: Run, network: Any, source: Any, precision: str) -> float:
-        found = usual(self, network, source, precision)
+    def pretend(self: Run, network: Any, source: Any, *how: Any) -> float:
+        found = usual(self, network, source, *how)
         return found if source is self.sources.test else held_out.get(self.progress.step, 55.0)
 
     monkeypatch.setattr(Run, "_score", pretend)

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from torchcaps.recipes import RECIPES, get
+from torchcaps.recipes.base import RANGES
 
 WHOLE = (
     "iterations",
@@ -19,6 +20,8 @@ WHOLE = (
     "coefficient_every",
     "limit",
     "test_limit",
+    "test_draws",
+    "norm_batch",
 )
 FRACTION = ("label_smoothing", "average")
 REAL = ("lr", "weight_decay", "warmup", "clip", "coefficient_lr", "reconstruction_weight")
@@ -84,7 +87,7 @@ def wrong_range(rng: random.Random, out: Path) -> None:
     values = ["-1", "-0.001", "-1e30", "1e400"]
     if key in WHOLE:
         values = ["-1", "-1000000", str(10**12), str(10**40)]
-        if not key.endswith("limit"):
+        if RANGES[key][0] > 0:
             values.append("0")
     elif key in FRACTION:
         values += ["1", "1.0", "2", "1e9"]

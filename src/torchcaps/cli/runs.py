@@ -144,8 +144,12 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
     draws: Annotated[
-        int, typer.Option(min=1, help="How often to draw a set made of digits, as MultiMNIST's.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="How often to draw a set made of digits, as MultiMNIST's; default the recipe's.",
+        ),
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -28,6 +28,7 @@ from functools import partial
 from torchcaps.data import Brightness, CentreCrop, Contrast, Crop, Flip, Shift, Standardise
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import margin
+from torchcaps.recipes.sabour import SCORED
 from torchcaps.recipes.schedules import exponential
 
 __all__ = ["yang"]
@@ -122,9 +123,9 @@ def _sets() -> dict[str, Recipe]:
         "yang2021/multimnist",
         dataset="multimnist",
         notes="200,000 steps of 128, pairs drawn anew every epoch; with reconstruction, of which "
-        "the paper says nothing here. Scored on 10,000 pairs, one of each test digit, where the "
-        "paper has 10 million.",
+        "the paper says nothing here." + SCORED,
         train_transforms=(),
+        test_draws=10,
         measure="top2",
         schedule=partial(exponential, rate=0.96, every=20_000, floor=FLOOR),
         epochs=475,

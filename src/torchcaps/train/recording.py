@@ -189,8 +189,9 @@ def _ship(
         (score,) = evaluate_files([trial], data_dir=data_dir, device=device).values()
     if abs(score["percent"] - row["test"]) > TOLERANCE:
         why = "store it as float16, or see whether the test images are those of the run"
-        if "test_limit" in row["modified"]:
-            why = "train it without test_limit, to be scored on all test images"
+        for key in ("test_limit", "test_draws"):
+            if key in row["modified"]:
+                why = f"train it without {key}, to be scored on all test images"
         raise ValueError(
             f"{path.name} scores {score['percent']:.2f} % and its run {row['test']:.2f} %: {why}"
         )

@@ -36,7 +36,7 @@ from torchcaps.train.process import Process, UseError
 from torchcaps.train.report import Now, Rate, Reporter
 from torchcaps.train.saver import Saver
 from torchcaps.train.signals import InterruptedRunError, Stop
-from torchcaps.train.sources import Sources
+from torchcaps.train.sources import Sources, times_drawn
 from torchcaps.train.state import Progress, capture, restore, restore_weights, shared
 from torchcaps.train.step import GraphedStep, NonFiniteError, Step
 
@@ -78,6 +78,12 @@ class Run:
                 f"set batch_size to a multiple of {process.world}"
             )
         self.batch_size = size
+        self.test_draws = times_drawn(recipe, sources.test)
+        if "test_draws" in recipe.asked and self.test_draws < recipe.test_draws:
+            raise UseError(
+                f"{recipe.name} is scored on images that are the same whenever they are drawn: "
+                "leave out test_draws"
+            )
         self.batches = Batches(
             sources.train,
             size // process.world,
@@ -280,7 +286,7 @@ class Run:
             return None
         return self._score(self._evaluated(), source, self.recipe.precision)
 
-    def _score(self, network: Network, source: Any, precision: str) -> float:
+    def _score(self, network: Network, source: Any, precision: str, draws: int = 1) -> float:
         found = score(
             network,
             source,
@@ -289,9 +295,10 @@ class Run:
             process=self.process,
             transforms=self.sources.test_transforms,
             precision=precision,
+            draws=draws,
             stopping=lambda: bool(self.stop.signal),
         )
-        if found.images < len(source):
+        if found.images < draws * len(source):
             if self.progress.unscored:
                 self._interrupt()
             self._leave()
@@ -339,7 +346,7 @@ class Run:
         if lost:
             held_out = self._glance(self.sources.validation)
         if self.sources.test is not None:
-            test = self._score(network, self.sources.test, "float32")
+            test = self._score(network, self.sources.test, "float32", self.test_draws)
         row: dict[str, Any] = {}
         if self.process.leads:
             save(network, self.folder.weights, classes=self.sources.classes)

@@ -17,7 +17,7 @@ from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.train.evaluate import score
 from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import Process, UseError, choose_device
-from torchcaps.train.sources import TrainedOn, load_sources
+from torchcaps.train.sources import TrainedOn, load_sources, times_drawn
 
 __all__ = ["check_held_out", "evaluate_files", "find_place", "find_recipe", "find_weights"]
 
@@ -75,7 +75,7 @@ def find_recipe(path: Path, network: Network) -> Recipe:
     if described := _described(path):
         found = get(str(described.get("recipe")))
         settings = {**found.settings(), **(described.get("settings") or {})}
-        kept = {key: settings[key] for key in ("hold_out", "resize")}
+        kept = {key: settings[key] for key in ("hold_out", "resize", "test_draws")}
         kept = {key: value for key, value in kept.items() if value != getattr(found, key)}
         # of a user's images a tenth is held out unless that was asked not to be
         if described.get("hold_out") is False:
@@ -164,7 +164,7 @@ def evaluate_files(
     data_dir: Path | None = None,
     own_data: Path | None = None,
     split: str = "test",
-    draws: int = 1,
+    draws: int | None = None,
     device: str = "auto",
     progress: Callable[[str, int, int], None] = lambda name, of, images: None,
 ) -> dict[str, dict[str, Any]]:
@@ -182,14 +182,14 @@ def evaluate_files(
             count if the folder has no test part and the network was not trained on it. The class
             folders have the names of the network's classes, or their numbers.
         split: "test" or "validation".
-        draws: how often a set made of digits is drawn, such as MultiMNIST's pairs: 10,000 of them
-            say an accuracy of 95 % to 0.2 % (one standard error), ten times as many to 0.07 %.
+        draws: how often a set made of digits is drawn, such as MultiMNIST's pairs; None for test
+            images as often as the recipe has them drawn, and once for others.
         device: "auto", "cpu", "cuda" or "cuda:N".
         progress: told a network's name, how many images it shall see, and how many more it has.
     """
     if split not in ("test", "validation"):
         raise UseError(f"split must be test or validation, not {split!r}")
-    if draws < 1:
+    if draws is not None and draws < 1:
         raise UseError(f"images must be drawn at least once, not {draws} times")
     process = Process(choose_device(device))
     places = [find_place(path) for path in paths]
@@ -226,6 +226,8 @@ def evaluate_files(
         there = sources.validation if split == "test" else sources.test
         hint = "" if there is None else f"; it has {other} images: --split {other}"
         raise UseError(f"there are no {split} images: {own_data or chosen.name} has none{hint}")
+    if draws is None:
+        draws = times_drawn(chosen, source) if split == "test" else 1
     if draws > 1 and not isinstance(source, FromDigits):
         raise UseError(f"{source!r} is the same whenever it is drawn: leave out --draws")
     if own_data is not None and split == "validation":

@@ -25,12 +25,12 @@ from torchcaps.data import (
     load,
     load_folder,
 )
-from torchcaps.data.generated import Generated
+from torchcaps.data.generated import FromDigits, Generated
 from torchcaps.models.network import ImageShape
 from torchcaps.recipes import Recipe
 from torchcaps.train.process import UseError
 
-__all__ = ["First", "Sources", "TrainedOn", "load_sources"]
+__all__ = ["First", "Sources", "TrainedOn", "load_sources", "times_drawn"]
 
 TrainedOn = Path | Literal["own", "recipe"]
 """A user's folder, the images in question, or those the recipe names."""
@@ -57,6 +57,12 @@ class First:
     def draw(self, samples: Tensor, draws: Draws) -> Batch:
         """The samples of these indices."""
         return self.source.draw(samples, draws)
+
+
+def times_drawn(recipe: Recipe, source: Source | None) -> int:
+    """How often a recipe has its test set drawn: once where it is the same whenever it is."""
+    whole = source.source if isinstance(source, First) else source
+    return recipe.test_draws if isinstance(whole, FromDigits) else 1
 
 
 @dataclass(frozen=True)
