@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchcaps.data import describe_folder, find, folder_parts
+from torchcaps.data import Source, describe_folder, find, folder_parts
 from torchcaps.data.generated import FromDigits
 from torchcaps.models import ZOO, Ensemble, Network, load
 from torchcaps.models.files import describe
@@ -17,7 +17,7 @@ from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.train.evaluate import score
 from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import Process, UseError, choose_device
-from torchcaps.train.sources import TrainedOn, load_sources, times_drawn
+from torchcaps.train.sources import Sources, TrainedOn, load_sources, times_drawn
 
 __all__ = ["check_held_out", "evaluate_files", "find_place", "find_recipe", "find_weights"]
 
@@ -157,6 +157,55 @@ def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe,
     return chosen, None if own is None else Path(own)
 
 
+def _sources(
+    paths: Sequence[Path],
+    networks: Sequence[Network],
+    chosen: Recipe,
+    own: Path | None,
+    data_dir: Path | None,
+) -> Sources:
+    """The images that all of these networks can be shown, by what each was trained on."""
+    known: set[TrainedOn] = {"own"}
+    named: set[tuple[str, ...]] = set()
+    if own is not None:
+        places = [find_place(path) for path in paths]
+        pairs = zip(places, networks, strict=True)
+        known = {_trained_on(place, network, own) for place, network in pairs}
+        named = {_classes(place) for place in places} - {()}
+    if len(known) > 1 or len(named) > 1:
+        names = " and ".join(map(str, paths))
+        raise UseError(f"{names} were trained on different images: score them one by one")
+    sources = load_sources(
+        chosen,
+        root=data_dir,
+        own=own,
+        device=next(networks[0].parameters()).device,
+        trained_on=known.pop(),
+        image_shape=networks[0].image_shape,
+        classes=named.pop() if named else (),
+    )
+    here = "name another --recipe, or the folder of your own images with --data"
+    remedy = here if own is None else "give a folder that has them"
+    for path, network in zip(paths, networks, strict=True):
+        if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
+            raise UseError(
+                f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "
+                f"data have {sources.image_shape} of {sources.n_classes}: {remedy}"
+            )
+    return sources
+
+
+def _part(sources: Sources, split: str, whose: str) -> Source:
+    """The test or the validation images."""
+    source, other, there = sources.test, "validation", sources.validation
+    if split == "validation":
+        source, other, there = sources.validation, "test", sources.test
+    if source is None:
+        hint = "" if there is None else f"; it has {other} images: --split {other}"
+        raise UseError(f"there are no {split} images: {whose} has none{hint}")
+    return source
+
+
 def evaluate_files(
     paths: Sequence[Path],
     *,
@@ -202,30 +251,8 @@ def evaluate_files(
     else:
         chosen, mine = _chosen(places, networks)
         own_data = own_data or mine
-    known: set[TrainedOn] = {"own"}
-    named: set[tuple[str, ...]] = set()
-    if own_data is not None:
-        pairs = zip(places, networks, strict=True)
-        known = {_trained_on(place, network, own_data) for place, network in pairs}
-        named = {_classes(place) for place in places} - {()}
-    if len(known) > 1 or len(named) > 1:
-        names = " and ".join(map(str, paths))
-        raise UseError(f"{names} were trained on different images: score them one by one")
-    sources = load_sources(
-        chosen,
-        root=data_dir,
-        own=own_data,
-        device=process.device,
-        trained_on=known.pop(),
-        image_shape=networks[0].image_shape,
-        classes=named.pop() if named else (),
-    )
-    source = sources.test if split == "test" else sources.validation
-    if source is None:
-        other = "validation" if split == "test" else "test"
-        there = sources.validation if split == "test" else sources.test
-        hint = "" if there is None else f"; it has {other} images: --split {other}"
-        raise UseError(f"there are no {split} images: {own_data or chosen.name} has none{hint}")
+    sources = _sources(paths, networks, chosen, own_data, data_dir)
+    source = _part(sources, split, str(own_data or chosen.name))
     if draws is None:
         draws = times_drawn(chosen, source) if split == "test" else 1
     if draws > 1 and not isinstance(source, FromDigits):
@@ -233,14 +260,6 @@ def evaluate_files(
     if own_data is not None and split == "validation":
         for place in places:
             check_held_out(place, own_data.expanduser())
-    here = "name another --recipe, or the folder of your own images with --data"
-    remedy = here if own_data is None else "give a folder that has them"
-    for path, network in zip(paths, networks, strict=True):
-        if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
-            raise UseError(
-                f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "
-                f"data have {sources.image_shape} of {sources.n_classes}: {remedy}"
-            )
     contestants: dict[str, torch.nn.Module] = dict(zip(map(str, paths), networks, strict=True))
     if len(networks) > 1:
         contestants["ensemble"] = Ensemble(networks)
