@@ -15,6 +15,11 @@ __all__ = ["Summary", "markdown", "summarise", "text", "write_page", "write_read
 OPEN, CLOSE = "<!-- results -->", "<!-- /results -->"
 NOTHING = "No finished run is recorded yet.\n"
 HEADINGS = ("recipe", "paper", "ours", "best", "seeds", "epochs", "seconds", "images/s", "device")
+PAIR_TITLE = "As published, and as one would train today"
+PAIR_HEADINGS = ("network", "parameters", "paper", "ours, as published", "ours, trained as today")
+MODERN = "-modern"
+"""How the recipe ends that trains the network of another as one would today."""
+
 FILE_HEADINGS = ("recipe", "test", "seed", "stored as", "bytes")
 RUN_HEADINGS = (
     "recipe",
@@ -187,14 +192,38 @@ def _write_between(path: Path, content: str) -> bool:
 
 
 def _papers(rows: Iterable[Row]) -> list[tuple[str, Lines]]:
-    """Lines of each paper; shorter runs only where they are of more seeds than longer ones."""
+    """What both kinds of recipes reached, then the lines of each paper.
+
+    Shorter runs are shown only where they are of more seeds than longer ones.
+    """
     papers: dict[str, Lines] = {}
     seeds: dict[str, int] = {}
-    for summary in summarise(rows):
+    summaries = summarise(rows)
+    for summary in summaries:
         if summary.n > seeds.get(summary.recipe, 0):
             seeds[summary.recipe] = summary.n
             papers.setdefault(_paper(summary.recipe), [HEADINGS]).append(_cells(summary))
-    return [(TITLES.get(paper, paper), lines) for paper, lines in papers.items()]
+    tables = [(TITLES.get(paper, paper), lines) for paper, lines in papers.items()]
+    pairs = _pairs(summaries)
+    return [(PAIR_TITLE, [PAIR_HEADINGS, *pairs]), *tables] if pairs else tables
+
+
+def _pairs(summaries: Iterable[Summary]) -> Lines:
+    """Networks with a modern recipe: what the published one reached, and what that did."""
+    longest: dict[str, Summary] = {}
+    for summary in summaries:
+        longest.setdefault(summary.recipe, summary)
+    return [
+        (name, f"{one.parameters:,}", _percent(one.paper), _reached(one), _reached(today))
+        for name, one in longest.items()
+        if (today := longest.get(name + MODERN)) is not None
+    ]
+
+
+def _reached(summary: Summary) -> str:
+    """Mean, spread and n, and the epochs of runs that are shorter than their recipe."""
+    shorter = "" if summary.of_epochs is None else f", {summary.trained} epochs"
+    return f"{_mean(summary)} (n = {summary.n}{shorter})"
 
 
 def _table(lines: Lines) -> str:
@@ -223,11 +252,10 @@ def _order(recipe: str) -> tuple[int, str, str]:
 
 
 def _cells(summary: Summary) -> list[str]:
-    spread = "" if summary.spread is None else f" ± {summary.spread:.2f}"
     return [
         summary.recipe,
         _percent(summary.paper),
-        f"{summary.mean:.2f}{spread}",
+        _mean(summary),
         _percent(summary.best),
         str(summary.n),
         summary.trained,
@@ -235,6 +263,10 @@ def _cells(summary: Summary) -> list[str]:
         f"{summary.images_per_s:,.0f}",
         summary.gpu,
     ]
+
+
+def _mean(summary: Summary) -> str:
+    return f"{summary.mean:.2f}" + ("" if summary.spread is None else f" ± {summary.spread:.2f}")
 
 
 def _run_cells(row: Row) -> list[str]:
