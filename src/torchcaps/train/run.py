@@ -36,7 +36,7 @@ from torchcaps.train.process import Process, UseError
 from torchcaps.train.report import Now, Rate, Reporter
 from torchcaps.train.saver import Saver
 from torchcaps.train.signals import InterruptedRunError, Stop
-from torchcaps.train.sources import Sources, times_drawn
+from torchcaps.train.sources import Sources
 from torchcaps.train.state import Progress, capture, restore, restore_weights, shared
 from torchcaps.train.step import GraphedStep, NonFiniteError, Step
 
@@ -78,12 +78,6 @@ class Run:
                 f"set batch_size to a multiple of {process.world}"
             )
         self.batch_size = size
-        self.test_draws = times_drawn(recipe, sources.test)
-        if "test_draws" in recipe.asked and self.test_draws < recipe.test_draws:
-            raise UseError(
-                f"{recipe.name} is scored on images that are the same whenever they are drawn: "
-                "leave out test_draws"
-            )
         self.batches = Batches(
             sources.train,
             size // process.world,
@@ -282,9 +276,8 @@ class Run:
 
     def _glance(self, source: Any) -> float | None:
         """Percent of a set's images right, if there is one, in the precision of training."""
-        if source is None:
-            return None
-        return self._score(self._evaluated(), source, self.recipe.precision)
+        precision = self.recipe.precision
+        return None if source is None else self._score(self._evaluated(), source, precision)
 
     def _score(self, network: Network, source: Any, precision: str, draws: int = 1) -> float:
         found = score(
@@ -346,7 +339,7 @@ class Run:
         if lost:
             held_out = self._glance(self.sources.validation)
         if self.sources.test is not None:
-            test = self._score(network, self.sources.test, "float32", self.test_draws)
+            test = self._score(network, self.sources.test, "float32", self.sources.test_draws)
         row: dict[str, Any] = {}
         if self.process.leads:
             save(network, self.folder.weights, classes=self.sources.classes)

@@ -17,7 +17,7 @@ from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.train.evaluate import score
 from torchcaps.train.folder import RunFolder
 from torchcaps.train.process import Process, UseError, choose_device
-from torchcaps.train.sources import Sources, TrainedOn, load_sources, times_drawn
+from torchcaps.train.sources import Sources, TrainedOn, load_sources
 
 __all__ = ["check_held_out", "evaluate_files", "find_place", "find_recipe", "find_weights"]
 
@@ -254,7 +254,7 @@ def evaluate_files(
     sources = _sources(paths, networks, chosen, own_data, data_dir)
     source = _part(sources, split, str(own_data or chosen.name))
     if draws is None:
-        draws = times_drawn(chosen, source) if split == "test" else 1
+        draws = sources.test_draws if split == "test" else 1
     if draws > 1 and not isinstance(source, FromDigits):
         raise UseError(f"{source!r} is the same whenever it is drawn: leave out --draws")
     if own_data is not None and split == "validation":

@@ -30,7 +30,7 @@ from torchcaps.models.network import ImageShape
 from torchcaps.recipes import Recipe
 from torchcaps.train.process import UseError
 
-__all__ = ["First", "Sources", "TrainedOn", "load_sources", "times_drawn"]
+__all__ = ["First", "Sources", "TrainedOn", "load_sources"]
 
 TrainedOn = Path | Literal["own", "recipe"]
 """A user's folder, the images in question, or those the recipe names."""
@@ -59,12 +59,6 @@ class First:
         return self.source.draw(samples, draws)
 
 
-def times_drawn(recipe: Recipe, source: Source | None) -> int:
-    """How often a recipe has its test set drawn: once where it is the same whenever it is."""
-    whole = source.source if isinstance(source, First) else source
-    return recipe.test_draws if isinstance(whole, FromDigits) else 1
-
-
 @dataclass(frozen=True)
 class Sources:
     """The sets of a run on its device; validation and test are None where there is none.
@@ -77,6 +71,7 @@ class Sources:
         image_shape: of the images the network sees.
         train_transforms: what training images go through.
         test_transforms: what the others go through.
+        test_draws: how often the test images are drawn: once where they are always the same.
     """
 
     train: Source
@@ -86,6 +81,7 @@ class Sources:
     image_shape: ImageShape
     train_transforms: tuple[Transform, ...]
     test_transforms: tuple[Transform, ...]
+    test_draws: int
 
     @property
     def n_classes(self) -> int:
@@ -144,6 +140,9 @@ def load_sources(
     first = torch.zeros(1, dtype=torch.long, device=device)
     sample = Batches(train, 1, transforms=test_transforms).batch(first)
     channels, height, width = sample.images.shape[1:]
+    draws = recipe.test_draws if isinstance(test, FromDigits) else 1
+    if draws < recipe.test_draws and "test_draws" in recipe.asked and trained_on == "own":
+        raise UseError("test images that never change are drawn once: leave out test_draws")
     return Sources(
         _first(train, recipe.limit),
         None if validation is None else _first(validation, recipe.test_limit),
@@ -152,6 +151,7 @@ def load_sources(
         (channels, height, width),
         train_transforms,
         test_transforms,
+        draws,
     )
 
 
