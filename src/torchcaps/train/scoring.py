@@ -159,6 +159,7 @@ def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe,
 
 def _sources(
     paths: Sequence[Path],
+    places: Sequence[Path],
     networks: Sequence[Network],
     chosen: Recipe,
     own: Path | None,
@@ -168,7 +169,6 @@ def _sources(
     known: set[TrainedOn] = {"own"}
     named: set[tuple[str, ...]] = set()
     if own is not None:
-        places = [find_place(path) for path in paths]
         pairs = zip(places, networks, strict=True)
         known = {_trained_on(place, network, own) for place, network in pairs}
         named = {_classes(place) for place in places} - {()}
@@ -251,7 +251,7 @@ def evaluate_files(
     else:
         chosen, mine = _chosen(places, networks)
         own_data = own_data or mine
-    sources = _sources(paths, networks, chosen, own_data, data_dir)
+    sources = _sources(paths, places, networks, chosen, own_data, data_dir)
     source = _part(sources, split, str(own_data or chosen.name))
     if draws is None:
         draws = sources.test_draws if split == "test" else 1
