@@ -39,10 +39,10 @@ from torchcaps.data import (
     Flip,
     ImageSet,
     MultiMNIST,
-    Normalise,
+    Normalize,
     PadCrop,
     Shift,
-    Standardise,
+    Standardize,
     Strokes,
     load,
 )
@@ -97,7 +97,7 @@ def pillow(data: ImageSet, index: int) -> "Image.Image":
     return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
 
-def normalised(image: Tensor) -> Tensor:
+def normalized(image: Tensor) -> Tensor:
     """Subtract the mean, divide by the standard deviation."""
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
     return image.sub_(mean).div_(std)
@@ -110,15 +110,15 @@ def crop(image: "Image.Image", size: int) -> "Image.Image":
 
 
 def cifar_standard(data: ImageSet, index: int) -> tuple[Tensor, ...]:
-    """Pad and crop, flip, normalise."""
+    """Pad and crop, flip, normalize."""
     image = crop(ImageOps.expand(pillow(data, index), 4), 32)
     if random.random() < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return normalised(to_tensor(image)), data.labels[index]
+    return normalized(to_tensor(image)), data.labels[index]
 
 
 def cifar_sabour(data: ImageSet, index: int) -> tuple[Tensor, ...]:
-    """Sabour's: crop to 24, flip, brightness, contrast, standardise."""
+    """Sabour's: crop to 24, flip, brightness, contrast, standardize."""
     image = crop(pillow(data, index), 24)
     if random.random() < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -261,11 +261,11 @@ def main() -> None:
     mnist = synthetic(60_000, 1, 28) if options.synthetic else image_set("mnist")
     device = torch.device(options.device)
     on_device = mnist.to(device)
-    standard = (PadCrop(4), Flip(), Normalise(MEAN, STD))
-    sabour = (Crop(24), Flip(), Brightness(), Contrast(), Standardise())
+    standard = (PadCrop(4), Flip(), Normalize(MEAN, STD))
+    sabour = (Crop(24), Flip(), Brightness(), Contrast(), Standardize())
     cases = (
-        ("cifar10 pad-crop flip normalise", cifar.to(device), standard, cifar, cifar_standard),
-        ("cifar10 crop24 flip colour standardise", cifar.to(device), sabour, cifar, cifar_sabour),
+        ("cifar10 pad-crop flip normalize", cifar.to(device), standard, cifar, cifar_standard),
+        ("cifar10 crop24 flip color standardize", cifar.to(device), sabour, cifar, cifar_sabour),
         ("mnist shift 2", on_device, (Shift(2),), mnist, mnist_shift),
         ("multimnist on the fly", MultiMNIST(on_device), (), mnist, multimnist),
         ("multimnist fixed pairs", MultiMNIST(on_device, pairs=1000), (), mnist, multimnist),

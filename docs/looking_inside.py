@@ -22,7 +22,7 @@ from torchcaps import analysis, figures
 from torchcaps.analysis import Subject
 from torchcaps.data import Batch, Batches, Shift, load
 from torchcaps.models.backbones import ConvBackbone
-from torchcaps.models.tsai import Conv
+from torchcaps.models.tsai2020 import Conv
 
 SHOWN = ("walk", "reconstructions", "perturbation", "logits", "entropy", "routing-map")
 
@@ -82,15 +82,15 @@ def trained(
         network.load_state_dict(torch.load(weights, weights_only=True))
     else:
         batches = Batches(load("mnist", "train"), 64, transforms=[Shift(2)])
-        optimiser = torch.optim.Adam(network.parameters(), 2e-3)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps)
+        optimizer = torch.optim.Adam(network.parameters(), 2e-3)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
         step = 0
         while step < steps:
             for batch in batches.epoch(step):
                 value = loss(network.train()(batch.images, batch.labels), batch)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 value.backward()
-                optimiser.step()
+                optimizer.step()
                 schedule.step()
                 step += 1
                 if step == steps:

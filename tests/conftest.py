@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchcaps.models import pretrained
-from torchcaps.train import recording
+from torchcaps.train.evaluation import publish as recording
 
 torch.set_num_threads(1)
 

@@ -85,7 +85,7 @@ class Votes:
             whose windows ``[(b h' w') (k t) d]`` are cut where they are needed.
         weight: ``[i j q r]``; with fewer than i rows, every t-th child shares one: child i uses
             row i modulo t, which for capsules taken from a grid shares weights over positions.
-        scale: factor that broadcasts to ``[i j e]`` (batch normalisation), or None.
+        scale: factor that broadcasts to ``[i j e]`` (batch normalization), or None.
         bias: summand that broadcasts to ``[i j e]`` (bias, coordinate addition), or None.
         child: integers ``[b i]`` below b * i, or None. Slots with the same number show one child to
             several windows; routings that let parents of different windows compete need it.

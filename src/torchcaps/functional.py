@@ -23,7 +23,7 @@ __all__ = [
     "lengths",
     "margin_loss",
     "multi_hot",
-    "normalised_lengths",
+    "normalized_lengths",
     "parent_major",
     "reconstruction_loss",
     "spread_loss",
@@ -45,7 +45,7 @@ def lengths(poses: Tensor) -> Tensor:
     return _lengths(poses)[..., 0]
 
 
-def normalised_lengths(poses: Tensor) -> Tensor:
+def normalized_lengths(poses: Tensor) -> Tensor:
     """Length divided by the root of the pose size, ``[... d] -> [...]`` (Choi 2019, Eq. 10)."""
     return lengths(poses) / math.sqrt(poses.shape[-1])
 
@@ -200,7 +200,7 @@ def spread_loss(activations: Tensor, targets: Tensor, *, margin: float | Tensor)
 
 
 def spread_margin(step: int) -> float:
-    """Margin of the spread loss after ``step`` optimiser steps: 0.2 at first, 0.99 at the end.
+    """Margin of the spread loss after ``step`` optimizer steps: 0.2 at first, 0.99 at the end.
 
     The paper says that the margin rises from 0.2 to 0.9 and not how; this is the schedule of the
     authors' code, 0.2 + 0.79 * sigmoid(min(10, step / 50,000 - 4)).
@@ -236,7 +236,7 @@ def reconstruction_loss(
 
     Args:
         reconstructions: decoder output ``[b c h w]``, between 0 and 1.
-        images: what it should be, same shape and the same range (not standardised).
+        images: what it should be, same shape and the same range (not standardized).
         reduction: over the pixels of an image: "sum" (Sabour 2017) or "mean" (Choi 2019).
         weight: None takes the paper's: 0.0005 for "sum", 0.3 for "mean".
     """

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from reliability.kills import content
-from torchcaps.train.checkpoint import (
+from torchcaps.train.checkpoint.files import (
     CheckpointError,
     load_checkpoint,
     newest_checkpoint,

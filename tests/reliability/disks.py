@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-import test_data_download as downloads
+import data.test_download as downloads
 import torchcaps as tc
 from reliability.kills import content
 from reliability.runs import (
@@ -29,7 +29,7 @@ from reliability.runs import (
 from torchcaps.data.download import DownloadError
 from torchcaps.data.sheet import save_png
 from torchcaps.storage import WriteError, append_line, read_lines, write_text
-from torchcaps.train.checkpoint import (
+from torchcaps.train.checkpoint.files import (
     CheckpointError,
     newest_checkpoint,
     save_checkpoint,

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
-import test_data_download as downloads
+import data.test_download as downloads
 from torchcaps.data import download as module
 from torchcaps.data.download import DownloadError
-from torchcaps.data.sets import Download
+from torchcaps.data.sets.canonical import Download
 
 BAD = ("missing", "page", "wrong", "long", "short", "stalled")
 GOOD = ("good", "cut", "noresume", "slow")

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchcaps.train.checkpoint import (
+from torchcaps.train.checkpoint.files import (
     Checkpoint,
     CheckpointError,
     checkpoints,

@@ -14,12 +14,12 @@ from torch import Tensor
 from reliability.runs import ROUTINGS, newest, prints, same
 from torchcaps.capsules import Routed
 from torchcaps.data import Batches, Draws
-from torchcaps.data.augment import as_float
+from torchcaps.data.augment.transforms import as_float
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe, get
 from torchcaps.train import CheckpointError, TrainingError, train
-from torchcaps.train.checkpoint import load_checkpoint
-from torchcaps.train.sources import load_sources
+from torchcaps.train.checkpoint.files import load_checkpoint
+from torchcaps.train.images import load_sources
 
 STEPS, EPOCHS, BATCH = 3, 2, 8
 VALUES = (torch.nan, torch.inf, -torch.inf)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reliability.runs import ROUTINGS, arguments, newest, prints
 from torchcaps.train import CheckpointError
-from torchcaps.train.checkpoint import checkpoints
+from torchcaps.train.checkpoint.files import checkpoints
 
 PATIENCE = 60.0
 """Seconds the other process may take to end."""

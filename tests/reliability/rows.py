@@ -86,7 +86,7 @@ ROWS = {
         "runs:commands",
     ),
     "kill-resume": Row(
-        "kill and resume, one to three times a run: weights, optimiser and metrics bit-equal to "
+        "kill and resume, one to three times a run: weights, optimizer and metrics bit-equal to "
         "the unbroken run (CPU), 20 runs for each of six routings",
         3,
         120,
@@ -111,7 +111,7 @@ ROWS = {
         "runs:gpu_seeds",
     ),
     "not-finite": Row(
-        "NaN or Inf in input, logits, loss, gradient: stops before the optimiser step, names step "
+        "NaN or Inf in input, logits, loss, gradient: stops before the optimizer step, names step "
         "and place, keeps the last good checkpoint, and goes on bit-equal once the cause is gone",
         18,
         72,

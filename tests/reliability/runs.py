@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from torchcaps.train.checkpoint import Checkpoint, CheckpointError, checkpoints, newest_checkpoint
+from torchcaps.train.checkpoint.files import (
+    Checkpoint,
+    CheckpointError,
+    checkpoints,
+    newest_checkpoint,
+)
 
 ROUTINGS = ("dynamic", "em", "inverted-attention", "attention", "pairwise", "discriminative")
 PATIENCE = 30.0
@@ -75,7 +80,7 @@ class Started:
 
 def forked(command: list[str], log: Path) -> Started:
     """The command in a copy of this process, which has imported everything already."""
-    # an optimiser imports the compiler, which takes longer than the run
+    # an optimizer imports the compiler, which takes longer than the run
 
     from torchcaps.cli import app
 

@@ -8,19 +8,19 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import fuzz_data
 import torchcaps as tc
+from helpers import fuzz_data
 from reliability.kills import content
-from torchcaps.train.encoding import EncodingError, dump_json, dump_tensors, parse_json
-from torchcaps.train.encoding import parse_tensors as parse
+from torchcaps.train.checkpoint.encoding import EncodingError, dump_json, dump_tensors, parse_json
+from torchcaps.train.checkpoint.encoding import parse_tensors as parse
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 2_000
 HOSTILE = (
-    "tests/test_checkpoint_hostile.py",
-    "tests/test_data_archives.py",
-    "tests/test_data_readers.py",
-    "tests/test_files.py",
+    "tests/train/test_checkpoint_hostile.py",
+    "tests/data/test_archives.py",
+    "tests/data/test_readers.py",
+    "tests/models/test_files.py",
 )
 WORDS = "hostile or link or survive or exchanged or pickle or looked_up or truncation or after"
 

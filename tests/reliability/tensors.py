@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from routings import ROUTINGS
+from helpers.routings import ROUTINGS
 from torchcaps.routing import Routing
 
 N, CHILDREN, PARENTS, POSE, CHILD_POSE = 2, 8, 3, 4, 4

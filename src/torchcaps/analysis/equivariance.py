@@ -55,9 +55,9 @@ def linear_r2(x: Tensor, y: Tensor) -> Tensor:
     half = len(x) // 2
     if half < 2:
         raise ValueError(f"a fit needs at least 4 samples, not {len(x)}")
-    centre, scale = x[:half].mean(dim=0), x[:half].std(dim=0)
+    center, scale = x[:half].mean(dim=0), x[:half].std(dim=0)
     varies = scale > 1e-6 * scale.max()
-    x = torch.where(varies, (x - centre) / torch.where(varies, scale, 1), 0)
+    x = torch.where(varies, (x - center) / torch.where(varies, scale, 1), 0)
     mean = y[:half].mean(dim=0)
     u, s, right = torch.linalg.svd(x[:half], full_matrices=False)
     along = u.T @ (y[:half] - mean)

@@ -28,7 +28,7 @@ class RoutingMap:
     Attributes:
         classes: ``[b]``, the class looked at in each image.
         relevance: ``[b h w]``, share of each position of the primary grid; sums to one.
-        pixels: ``[b height width]``, the same on the image, at the centres of the receptive
+        pixels: ``[b height width]``, the same on the image, at the centers of the receptive
             fields and interpolated between them; 1 at its largest.
     """
 
@@ -74,7 +74,7 @@ class ParseTree(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Where along one side of the image the centres of the receptive fields lie."""
+    """Where along one side of the image the centers of the receptive fields lie."""
 
     start: float
     step: float
@@ -124,8 +124,8 @@ def parse_tree(
         for parent in range(first, stop):
             for node in _children(layer, nodes[parent], branches * (3 if last_level else 1)):
                 y, x = node.position
-                centre = rows.start + rows.step * y, columns.start + columns.step * x
-                pixel = centre if last_level else None
+                center = rows.start + rows.step * y, columns.start + columns.step * x
+                pixel = center if last_level else None
                 nodes.append(node._replace(level=level, parent=parent, pixel=pixel))
         first = stop
     return ParseTree(tuple(nodes), (*(layer.name for layer in reversed(layers)), "primary"))
@@ -185,11 +185,11 @@ def _count(grid: tuple[int, int, int]) -> int:
 
 
 def receptive_fields(network: Network, image: Tensor, grid: tuple[int, int]) -> tuple[Axis, Axis]:
-    """Centres of the receptive fields of a grid of features, in pixels from the first one.
+    """Centers of the receptive fields of a grid of features, in pixels from the first one.
 
     Every convolution and pooling is followed by the sizes of the maps it takes and gives: maps of
     one size lie on one grid, so that shortcuts of residual blocks change nothing. What a network
-    sees of the image begins where `CentreCrop` cuts.
+    sees of the image begins where `CenterCrop` cuts.
     """
     height, width = _size(network.prepare(image) if isinstance(network, Prepared) else image)
     top, left = (image.shape[-2] - height) // 2, (image.shape[-1] - width) // 2
@@ -243,7 +243,7 @@ def _step(axis: Axis, kernel: int, stride: int, padding: int) -> Axis:
 
 
 def _on_image(grid: Tensor, rows: Axis, columns: Axis, size: tuple[int, ...]) -> Tensor:
-    """Interpolate ``[b h w]`` between the centres; zero beyond half a step around them."""
+    """Interpolate ``[b h w]`` between the centers; zero beyond half a step around them."""
     h, w = grid.shape[1:]
     y = (torch.arange(size[0], device=grid.device) - rows.start) / rows.step
     x = (torch.arange(size[1], device=grid.device) - columns.start) / columns.step

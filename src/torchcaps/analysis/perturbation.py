@@ -130,7 +130,7 @@ def step_scale(network: Network, d: int) -> float:
 def shape_of(images: Tensor) -> Tensor:
     """Measure drawings ``[... h w]`` or ``[... 1 h w]`` by their moments: ``[... 7]`` as `SHAPE`.
 
-    x and y are the centre of the ink in pixels from the middle (right, down). Width and height are
+    x and y are the center of the ink in pixels from the middle (right, down). Width and height are
     four standard deviations of the ink, width after taking the skew out. Skew is x per y, the top
     leaning right; rotation the angle of the main axis from the vertical in degrees, anticlockwise,
     within 90 either way. Thickness is twice the ink over the length of its outline. For a round or
@@ -162,10 +162,10 @@ def dimension_effects(moved: Perturbation) -> DimensionEffects:
     """What each dimension does to position, rotation, width, height, skew and thickness."""
     measured = shape_of(moved.drawings.mean(dim=3))  # [b d s f]
     steps = moved.steps - moved.steps.mean()
-    centred = measured - measured.mean(dim=2, keepdim=True)
-    both = torch.einsum("s,bdsf->df", steps, centred)
+    centered = measured - measured.mean(dim=2, keepdim=True)
+    both = torch.einsum("s,bdsf->df", steps, centered)
     ours = steps.square().sum() * len(measured)
-    theirs = centred.square().sum(dim=(0, 2))
+    theirs = centered.square().sum(dim=(0, 2))
     correlation = torch.where(theirs > 1e-8, both / (ours * theirs).sqrt().clamp_min(1e-12), 0)
     slope = both / ours * (moved.steps.max() - moved.steps.min())
     return DimensionEffects(SHAPE, correlation, slope)

@@ -22,9 +22,9 @@ from torchcaps.data import (
 from torchcaps.models import Network
 from torchcaps.models import load as load_network
 from torchcaps.recipes import Measure, Recipe, get
-from torchcaps.train.folder import RunFolder
-from torchcaps.train.scoring import check_held_out, find_place, find_recipe, find_weights
-from torchcaps.train.sources import load_sources
+from torchcaps.train.evaluation.files import check_held_out, find_place, find_recipe, find_weights
+from torchcaps.train.images import load_sources
+from torchcaps.train.outputs.folder import RunFolder
 
 __all__ = ["Prepared", "Subject", "open_subject"]
 
@@ -35,7 +35,7 @@ class Prepared(Network):
 
     Args:
         network: takes what the transforms give.
-        transforms: that draw nothing, such as CentreCrop and Normalise.
+        transforms: that draw nothing, such as CenterCrop and Normalize.
         image_shape: of the images before the transforms.
     """
 

@@ -211,11 +211,11 @@ def _iterations(
     if len(calls) > 1:
         steps = [call.routed.couplings for call in calls]
         couplings = tuple(c.reshape(b, -1, *c.shape[-2:]) for c in steps)
-        return couplings, tuple(_centred_log(c) for c in couplings)
+        return couplings, tuple(_centered_log(c) for c in couplings)
     routed = _replay(routing, last, iterations or routing.iterations)
     couplings = tuple(_by_position(step.couplings, last) for step in routed)
     if not isinstance(routing, DynamicRouting):
-        return couplings, tuple(_centred_log(c) for c in couplings)
+        return couplings, tuple(_centered_log(c) for c in couplings)
     votes = routing.cast(last.votes)
     logits = votes.new_zeros(votes.shape[:-1])
     if routing.priors is not None:
@@ -238,7 +238,7 @@ def _replay(routing: Iterated, call: Call, iterations: int) -> list[Routed]:
     return steps
 
 
-def _centred_log(couplings: Tensor) -> Tensor:
+def _centered_log(couplings: Tensor) -> Tensor:
     logs = couplings.clamp_min(1e-30).log()
     return logs - logs.mean(dim=-1, keepdim=True)
 

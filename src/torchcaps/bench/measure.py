@@ -129,18 +129,18 @@ def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
     low = partial(torch.autocast, device.type, torch.bfloat16, enabled=setting.dtype == "bfloat16")
     if setting.mode == "inference":
         return _inference(setting, net.eval(), images, low)
-    optimiser = torch.optim.SGD(
+    optimizer = torch.optim.SGD(
         net.parameters(), lr=1e-4, momentum=0.9, fused=device.type == "cuda"
     )
     wanted = partial(loss_of, whole=setting.has("dense"))
     loss = compiled(wanted) if setting.has("compile") else wanted
 
     def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         with low():
             value = loss(net, images, targets)
         value.backward()
-        optimiser.step()
+        optimizer.step()
 
     return _captured(step) if setting.has("graph") else step
 

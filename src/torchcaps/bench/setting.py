@@ -22,7 +22,7 @@ class Setting:
         case: a network of the zoo.
         arrangement: "torch", "dense", "fused" or "floor", with "+compile" and "+graph" as wanted.
         batch: images of a step.
-        mode: "train" (forward, backward, optimiser) or "inference".
+        mode: "train" (forward, backward, optimizer) or "inference".
         dtype: "bfloat16" runs under autocast.
         iterations: of the routing; None leaves the network's.
         competition: of convolutional EM routing; see :class:`torchcaps.ConvCapsules`.

@@ -30,8 +30,8 @@ def demo(
 
     from torchcaps.recipes import RECIPES, get
     from torchcaps.train import train
-    from torchcaps.train.folder import unfinished
-    from torchcaps.train.report import reporter_for
+    from torchcaps.train.outputs.folder import unfinished
+    from torchcaps.train.outputs.report import reporter_for
 
     every = [name.partition("strokes-")[2] for name in RECIPES if name.startswith("demo/strokes-")]
     asked = routings or list(USUAL)

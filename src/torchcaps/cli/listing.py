@@ -69,10 +69,10 @@ def _recipes() -> list[dict[str, Any]]:
 
     from torchcaps.models.zoo import count_parameters
     from torchcaps.recipes import RECIPES
-    from torchcaps.results import ACCURACY, read_rows, summarise
+    from torchcaps.results import ACCURACY, read_rows, summarize
 
     count = cache(count_parameters)
-    recorded = summarise(read_rows(ACCURACY)) if ACCURACY.exists() else []
+    recorded = summarize(read_rows(ACCURACY)) if ACCURACY.exists() else []
     ours = {one.recipe: one for one in reversed(recorded)}  # whole runs come before shorter ones
     return [
         {

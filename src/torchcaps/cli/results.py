@@ -28,8 +28,8 @@ def results(
     """Print what was reached beside the papers' numbers: mean, spread and number of runs."""
     from dataclasses import asdict
 
-    from torchcaps.results import merge, read_rows, summarise, text
-    from torchcaps.train.recording import finished_runs, keep
+    from torchcaps.results import merge, read_rows, summarize, text
+    from torchcaps.train.evaluation.publish import finished_runs, keep
 
     with one_sentence():
         for path in add or []:
@@ -41,7 +41,7 @@ def results(
                     typer.echo(f"{run.path} scored no test images and has no row", err=True)
         rows = read_rows(record)
         if as_json:
-            typer.echo(json.dumps([asdict(entry) for entry in summarise(rows)], indent=2))
+            typer.echo(json.dumps([asdict(entry) for entry in summarize(rows)], indent=2))
         else:
             typer.echo(text(rows))
         if write:
@@ -68,8 +68,8 @@ def ship(
 ) -> None:
     """Keep finished runs: rows, curves, and the best weights of each recipe in a small file."""
     from torchcaps.models.packed import check_store
-    from torchcaps.train.recording import finished_runs, keep
-    from torchcaps.train.recording import ship as ship_runs
+    from torchcaps.train.evaluation.publish import finished_runs, keep
+    from torchcaps.train.evaluation.publish import ship as ship_runs
 
     with one_sentence(wrong_use=True):
         check_store(store)

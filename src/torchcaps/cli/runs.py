@@ -61,9 +61,9 @@ def train(
     """Train a recipe: progress bar, checkpoints, resume, a row of results at the end."""
     from torchcaps.recipes import get
     from torchcaps.train import train as run
-    from torchcaps.train.folder import default_folder
     from torchcaps.train.loop import check_seed
-    from torchcaps.train.report import reporter_for
+    from torchcaps.train.outputs.folder import default_folder
+    from torchcaps.train.outputs.report import reporter_for
 
     with one_sentence(wrong_use=True):
         chosen = get(recipe).parse(settings or [])
@@ -108,7 +108,7 @@ def train(
         spread = statistics.stdev(scores)
         typer.echo(f"mean {statistics.mean(scores):.2f} % +- {spread:.2f}, {len(scores)} seeds")
     if chosen.ensemble > 1 and seeds > 1:
-        from torchcaps.train.scoring import evaluate_files
+        from torchcaps.train.evaluation.files import evaluate_files
 
         with one_sentence():
             summed = evaluate_files(folders, data_dir=data_dir, own_data=data, device=device)
@@ -155,7 +155,7 @@ def evaluate(
 ) -> None:
     """Score trained networks on real images; several together are an ensemble."""
     from torchcaps.recipes import RECIPES
-    from torchcaps.train.scoring import evaluate_files
+    from torchcaps.train.evaluation.files import evaluate_files
 
     with one_sentence(), counting() as progress:
         scores = evaluate_files(

@@ -1,42 +1,42 @@
 """Data sets as uint8 tensors, batches of them made on the device, and sets drawn on the fly.
 
-from torchcaps.data import Batches, Flip, Normalise, PadCrop, find, load
+from torchcaps.data import Batches, Flip, Normalize, PadCrop, find, load
 
 train, facts = load("cifar10").to("cuda"), find("cifar10")
-transforms = [PadCrop(4), Flip(), Normalise(facts.mean, facts.std)]
+transforms = [PadCrop(4), Flip(), Normalize(facts.mean, facts.std)]
 for batch in Batches(train, 128, transforms=transforms).epoch(0):
 batch.images, batch.labels
 """
 
-from torchcaps.data.augment import (
+from torchcaps.data.augment.distort import Elastic, Sometimes
+from torchcaps.data.augment.transforms import (
     Affine,
     Brightness,
-    CentreCrop,
+    CenterCrop,
     Channels,
     Contrast,
     Crop,
     Cutout,
     Flip,
     Mono,
-    Normalise,
+    Normalize,
     PadCrop,
     Shift,
-    Standardise,
+    Standardize,
     Transform,
 )
 from torchcaps.data.batches import Batches, Source, TorchDataset
-from torchcaps.data.canonical import data_folder
 from torchcaps.data.dataset import Batch, ImageSet
-from torchcaps.data.distort import Elastic, Sometimes
-from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
-from torchcaps.data.folder import describe_folder, folder_parts, load_folder
+from torchcaps.data.files import data_folder
 from torchcaps.data.generated import Generated
+from torchcaps.data.image_folder import describe_folder, folder_parts, load_folder
 from torchcaps.data.load import CATALOGUE, Entry, find, load, missing_files
-from torchcaps.data.multimnist import DiverseMultiMNIST, MultiMNIST
 from torchcaps.data.random import Draws, stream_key
 from torchcaps.data.readers.bytes import FileFormatError
+from torchcaps.data.sets.expanded import AffnistStyle, ExpandedMNIST
+from torchcaps.data.sets.multimnist import DiverseMultiMNIST, MultiMNIST
+from torchcaps.data.sets.strokes import POSE, PoseRange, Strokes, render
 from torchcaps.data.sheet import contact_sheet, first_samples, save_png
-from torchcaps.data.strokes import POSE, PoseRange, Strokes, render
 
 __all__ = [
     "CATALOGUE",
@@ -46,7 +46,7 @@ __all__ = [
     "Batch",
     "Batches",
     "Brightness",
-    "CentreCrop",
+    "CenterCrop",
     "Channels",
     "Contrast",
     "Crop",
@@ -62,13 +62,13 @@ __all__ = [
     "ImageSet",
     "Mono",
     "MultiMNIST",
-    "Normalise",
+    "Normalize",
     "PadCrop",
     "PoseRange",
     "Shift",
     "Sometimes",
     "Source",
-    "Standardise",
+    "Standardize",
     "Strokes",
     "TorchDataset",
     "Transform",

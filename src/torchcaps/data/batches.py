@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from torchcaps.checks import check_whole
-from torchcaps.data.augment import Transform, as_float
+from torchcaps.data.augment.transforms import Transform, as_float
 from torchcaps.data.dataset import Batch
 from torchcaps.data.random import Draws, shuffled, stream_key
 
@@ -41,7 +41,7 @@ class Batches:
     batches are drawn in one go and handed out as views.
 
         train = load("cifar10").to("cuda")
-        batches = Batches(train, 128, transforms=[PadCrop(4), Flip(), Normalise(mean, std)])
+        batches = Batches(train, 128, transforms=[PadCrop(4), Flip(), Normalize(mean, std)])
         for batch in batches.epoch(0):
             loss = step(batch.images, batch.labels)
 

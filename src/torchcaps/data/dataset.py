@@ -152,7 +152,7 @@ class ImageSet:
         mean, std = [], []
         for channel in self.images.unbind(1):
             count = torch.bincount(channel.reshape(-1), minlength=256).double().cpu()
-            centre = (count * levels).sum() / count.sum()
-            mean.append(centre)
-            std.append(((count * (levels - centre) ** 2).sum() / count.sum()).sqrt())
+            center = (count * levels).sum() / count.sum()
+            mean.append(center)
+            std.append(((count * (levels - center) ** 2).sum() / count.sum()).sqrt())
         return torch.stack(mean), torch.stack(std)

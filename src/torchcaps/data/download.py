@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from torchcaps.data.archives import extract
 from torchcaps.data.readers.bytes import check_file_hash, naming
-from torchcaps.data.sets import Download
+from torchcaps.data.sets.canonical import Download
 from torchcaps.storage import FULL
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchcaps.data.augment import windows
+from torchcaps.data.augment.transforms import windows
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.random import Draws, stream_key
 

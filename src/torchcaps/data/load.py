@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchcaps.data.canonical import data_folder, find_file, load_files
 from torchcaps.data.dataset import ImageSet
-from torchcaps.data.expanded import AffnistStyle, ExpandedMNIST
-from torchcaps.data.folder import load_folder
+from torchcaps.data.files import data_folder, find_file, load_files
 from torchcaps.data.generated import Generated
-from torchcaps.data.multimnist import DiverseMultiMNIST, MultiMNIST
-from torchcaps.data.sets import DIGITS, SPECS
-from torchcaps.data.strokes import Strokes
+from torchcaps.data.image_folder import load_folder
+from torchcaps.data.sets.canonical import DIGITS, SPECS
+from torchcaps.data.sets.expanded import AffnistStyle, ExpandedMNIST
+from torchcaps.data.sets.multimnist import DiverseMultiMNIST, MultiMNIST
+from torchcaps.data.sets.strokes import Strokes
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,8 @@ def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
             low, high = (
                 [p + s * e for p, e in zip(curve.accuracy, error, strict=True)] for s in (-1, 1)
             )
-            colour = PALETTE[(len(curves) - 1) % len(PALETTE)]
-            axis.fill_between(curve.levels, low, high, color=colour, alpha=0.15, lw=0)
+            color = PALETTE[(len(curves) - 1) % len(PALETTE)]
+            axis.fill_between(curve.levels, low, high, color=color, alpha=0.15, lw=0)
         label = f"{kind} ({next(iter(runs.values()))[number].unit})"
         lines(axis, curves, label, "accuracy", explained=not spare)
         axis.set_ylim(0, 1.02)

@@ -21,7 +21,7 @@ __all__ = [
     "draw_pose_correlation",
     "draw_reconstructions",
     "draw_segmentation",
-    "two_colours",
+    "two_colors",
 ]
 
 ORANGE, BLUE = (0.90, 0.62, 0.0), (0.0, 0.45, 0.70)
@@ -115,18 +115,18 @@ def draw_pose_correlation(found: PoseCorrelation, *, kind: int) -> Figure:
     return figure
 
 
-def two_colours(pairs: Tensor) -> Tensor:
-    """Two grey images ``[b 2 c h w]`` laid over one another in orange and blue: ``[b 3 h w]``."""
+def two_colors(pairs: Tensor) -> Tensor:
+    """Two gray images ``[b 2 c h w]`` laid over one another in orange and blue: ``[b 3 h w]``."""
     first, second = pairs.detach().float().mean(dim=2).clamp(0, 1).unbind(dim=1)
-    colours = torch.tensor([ORANGE, BLUE], device=pairs.device)
-    mixed = first[:, None] * colours[0, :, None, None] + second[:, None] * colours[1, :, None, None]
+    colors = torch.tensor([ORANGE, BLUE], device=pairs.device)
+    mixed = first[:, None] * colors[0, :, None, None] + second[:, None] * colors[1, :, None, None]
     return mixed.clamp(0, 1)
 
 
 def draw_segmentation(
     shown: Sequence[tuple[str, Segmentation]], targets: Tensor, *, columns: int = 8
 ) -> Figure:
-    """Overlapping objects in two colours, one row for each way to choose the classes (Fig. 5).
+    """Overlapping objects in two colors, one row for each way to choose the classes (Fig. 5).
 
     Args:
         shown: (what was decoded, result), such as ("labels", ...).
@@ -135,10 +135,10 @@ def draw_segmentation(
     """
     first = shown[0][1]
     count = min(columns, len(first.images))
-    tiles = [as_rgb(first.images[:count]), two_colours(targets[:count])]
+    tiles = [as_rgb(first.images[:count]), two_colors(targets[:count])]
     names = ["input", "true digits"]
     for name, result in shown:
-        tiles.append(two_colours(result.drawings[:count]))
+        tiles.append(two_colors(result.drawings[:count]))
         names.append(f"from {name}{'*' if name == 'absent' else ''}\n{_score(name, result)}")
     said = zip(first.labels[:count].tolist(), first.predictions[:count].tolist(), strict=True)
     labels = [f"L {a},{b}\nP {c},{d}" for (a, b), (c, d) in said]

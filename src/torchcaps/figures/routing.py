@@ -24,7 +24,7 @@ from torchcaps.figures.style import (
     bars,
     blank,
     class_name,
-    coloured,
+    colored,
     lines,
     name_axes,
     show_tiles,
@@ -122,7 +122,7 @@ def draw_routing_map(
     shown = as_rgb(images).cpu()
     rows, names = [shown], ["input"]
     for name, found in maps:
-        bright = 0.35 * shown + 0.65 * coloured(found.pixels)
+        bright = 0.35 * shown + 0.65 * colored(found.pixels)
         rows.append(bright)
         names.append(name)
     numbers = zip(*(found.classes.tolist() for _, found in maps), strict=True)
@@ -156,7 +156,7 @@ def draw_parse_tree(
     xs, ys = zip(*places.values(), strict=True)
     shown = [tree.nodes[index] for index in places]
     areas = [20 + 500 * node.relevance for node in shown]
-    left.scatter(xs, ys, s=areas, c=[_colour(node) for node in shown], zorder=3)
+    left.scatter(xs, ys, s=areas, c=[_color(node) for node in shown], zorder=3)
     for node, place in zip(shown, places.values(), strict=True):
         if node.level == 0:
             name = f"class {class_name(node.kind, classes)}"
@@ -192,7 +192,7 @@ def draw_parse_tree(
     return figure
 
 
-def _colour(node: Node) -> str:
+def _color(node: Node) -> str:
     return PALETTE[5] if node.level == 0 else PALETTE[0]
 
 

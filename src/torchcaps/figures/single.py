@@ -158,7 +158,7 @@ def _use(subject: Subject, effort: Effort) -> Picture:
         "How present the capsules are",
         f"Over {len(batch.images)} images: a dead capsule never reaches 1 % of the largest "
         "presence in its layer, a saturated one is always above 99 % of it. Presence is the "
-        "activation, or the length; layer normalisation makes all poses about equally long, and "
+        "activation, or the length; layer normalization makes all poses about equally long, and "
         "then it says nothing.",
         routing.draw_use(found),
         found,
@@ -175,7 +175,7 @@ def _map(subject: Subject, effort: Effort) -> Picture:
         "Routing maps",
         "Which positions feed a class capsule",
         "Shares of the votes, coupling times length, followed from the class capsule down through "
-        "all capsule layers to the primary capsules, drawn at the centres of their receptive "
+        "all capsule layers to the primary capsules, drawn at the centers of their receptive "
         "fields: for the class with the highest score and for the runner-up.",
         routing.draw_routing_map(
             batch.images,

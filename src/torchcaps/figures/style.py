@@ -20,7 +20,7 @@ from torchcaps.storage import write_bytes
 __all__ = ["PALETTE", "Line", "bars", "blank", "heat", "lines", "save", "show_tiles"]
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
-"""Okabe and Ito's colours, which people of any colour vision tell apart, without the yellow."""
+"""Okabe and Ito's colors, which people of any color vision tell apart, without the yellow."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
@@ -33,9 +33,9 @@ Pixels = NDArray[np.float32]
 
 
 class Line(NamedTuple):
-    """How a line looks, so that no two have to be told apart by colour alone."""
+    """How a line looks, so that no two have to be told apart by color alone."""
 
-    colour: str
+    color: str
     marker: str
     dash: str
 
@@ -94,7 +94,7 @@ def lines(
             xs,
             ys,
             label=name,
-            color=style.colour,
+            color=style.color,
             marker=style.marker if len(xs) <= 30 else "None",
             linestyle=style.dash,
             markersize=4,
@@ -118,9 +118,9 @@ def bars(
     hatches = cycle(("", "//", "..", "xx"))
     for number, ((name, values), hatch) in enumerate(zip(series, hatches, strict=False)):
         places = [n + (number - (len(series) - 1) / 2) * width for n in range(len(groups))]
-        colour = PALETTE[number % len(PALETTE)]
+        color = PALETTE[number % len(PALETTE)]
         axis.bar(
-            places, values, width, label=name, color=colour, hatch=hatch, edgecolor="white", lw=0.5
+            places, values, width, label=name, color=color, hatch=hatch, edgecolor="white", lw=0.5
         )
     axis.set_xticks(range(len(groups)), groups, fontsize=TEXT - 1)
     name_axes(axis, x, y)
@@ -140,7 +140,7 @@ def heat(
     *,
     limit: float | None = 1.0,
 ) -> None:
-    """A table of numbers in colours, the numbers written in."""
+    """A table of numbers in colors, the numbers written in."""
     numbers = values.detach().cpu().float().numpy()
     signed = limit is not None
     bounds = (-limit, limit) if limit is not None else (0.0, float(np.nanmax(numbers)))
@@ -151,10 +151,10 @@ def heat(
     axis.set_yticks(range(len(rows)), rows, fontsize=TEXT - 2)
     for (row, column), number in np.ndenumerate(numbers):
         strong = abs(number) > 0.6 * bounds[1] if signed else number < 0.5 * bounds[1]
-        colour = "white" if strong else "black"
+        color = "white" if strong else "black"
         text = "-" if np.isnan(number) else f"{number:.2f}"
         written = axis.text(
-            column, row, text, ha="center", va="center", fontsize=TEXT - 3, color=colour
+            column, row, text, ha="center", va="center", fontsize=TEXT - 3, color=color
         )
         written.set_in_layout(False)
     name_axes(axis, x, y)
@@ -164,7 +164,7 @@ def heat(
 
 
 def tiled(images: Tensor, *, gap: int = 1) -> Pixels:
-    """Lay images ``[r k c h w]`` out as one picture ``[height width 3]`` on grey."""
+    """Lay images ``[r k c h w]`` out as one picture ``[height width 3]`` on gray."""
     images = as_rgb(images)
     r, k, _, h, w = images.shape
     sheet = images.new_full((r, k, 3, h + gap, w + gap), 0.5)
@@ -175,16 +175,16 @@ def tiled(images: Tensor, *, gap: int = 1) -> Pixels:
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """Three channels: grey repeated, the first of two cameras, colours as they are."""
+    """Three channels: gray repeated, the first of two cameras, colors as they are."""
     images = images.detach().float()
     if images.shape[-3] == 3:
         return images
-    grey = images.narrow(-3, 0, 1)
-    return grey.expand(*grey.shape[:-3], 3, *grey.shape[-2:])
+    gray = images.narrow(-3, 0, 1)
+    return gray.expand(*gray.shape[:-3], 3, *gray.shape[-2:])
 
 
-def coloured(heat_map: Tensor) -> Tensor:
-    """Numbers ``[... h w]`` in 0..1 as colours ``[... 3 h w]``."""
+def colored(heat_map: Tensor) -> Tensor:
+    """Numbers ``[... h w]`` in 0..1 as colors ``[... 3 h w]``."""
     shades = colormaps[SEQUENTIAL](heat_map.detach().cpu().clamp(0, 1).numpy())[..., :3]
     return torch.from_numpy(np.ascontiguousarray(shades)).float().movedim(-1, -3)
 

@@ -5,12 +5,18 @@ With them LayerNorm over poses, and the convolution of CapsNet's primary capsule
 Nothing here imports Triton before a kernel runs.
 """
 
-from torchcaps.kernels.chunked import attend_in_chunks, worth_chunking
-from torchcaps.kernels.gaussian_ops import fitted, moments
-from torchcaps.kernels.norm_ops import pose_norm
-from torchcaps.kernels.ops import attend, lowered, machine_obstacle, obstacle, size_obstacle
-from torchcaps.kernels.pairwise_ops import pairwise_links, pairwise_sums
-from torchcaps.kernels.wide_conv_ops import convolve
+from torchcaps.kernels.attend.chunked import attend_in_chunks, worth_chunking
+from torchcaps.kernels.attend.operator import (
+    attend,
+    lowered,
+    machine_obstacle,
+    obstacle,
+    size_obstacle,
+)
+from torchcaps.kernels.convolution.operator import convolve
+from torchcaps.kernels.moments.operator import fitted, moments
+from torchcaps.kernels.norm.operator import pose_norm
+from torchcaps.kernels.pairwise.operator import pairwise_links, pairwise_sums
 
 __all__ = [
     "attend",

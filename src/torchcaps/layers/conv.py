@@ -124,7 +124,7 @@ class ConvCapsules(SlidingCapsules):
             parents of a child do, wherever they are (EM routing only). None takes the paper's:
             "image" for EM, "window" for all others.
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
-        vote_norm: :class:`VoteNorm` normalises votes over batch and positions; None leaves them. It
+        vote_norm: :class:`VoteNorm` normalizes votes over batch and positions; None leaves them. It
             gives the zero poses of the padding a vote too.
     """
 
@@ -228,7 +228,7 @@ class ConvTransformCapsules(SlidingCapsules):
         if isinstance(self.routing, EMRouting):
             raise ValueError(
                 "EM routing weighs children by their activations, and a vote of "
-                "ConvTransformCapsules comes from a neighbourhood, which has none: use ConvCapsules"
+                "ConvTransformCapsules comes from a neighborhood, which has none: use ConvCapsules"
             )
 
     def votes(self, children: Capsules | Routed) -> Votes:
@@ -238,4 +238,4 @@ class ConvTransformCapsules(SlidingCapsules):
         return Votes(poses, self.weight, bias=self.bias)  # poses [(b h' w') i (k d)]
 
     def child_activations(self, children: Capsules | Routed) -> None:
-        """None: a vote comes from a neighbourhood, which has no activation of its own."""
+        """None: a vote comes from a neighborhood, which has no activation of its own."""

@@ -124,10 +124,10 @@ class FullyConnectedDecoder(Decoder):
 
 @final
 class DenseNorm(nn.BatchNorm1d):
-    """Batch normalisation that takes a batch of one, too: by the running statistics."""
+    """Batch normalization that takes a batch of one, too: by the running statistics."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Normalise ``[b n]``."""
+        """Normalize ``[b n]``."""
         if features.shape[0] > 1:
             return super().forward(features)
         return F.batch_norm(
@@ -139,7 +139,7 @@ class DenseNorm(nn.BatchNorm1d):
 class DeconvolutionDecoder(Decoder):
     """Zhao 2020, section 4.3: only the chosen pose, then three transposed convolutions.
 
-    Slopes and batch normalisation have the defaults of Keras, in which the authors wrote it.
+    Slopes and batch normalization have the defaults of Keras, in which the authors wrote it.
 
     Args:
         n_classes: class capsules j.

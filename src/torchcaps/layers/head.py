@@ -71,13 +71,13 @@ class CapsuleHead(nn.Module):
         if isinstance(kind, DynamicRouting):
             nn.init.normal_(self.classes.weight, std=DYNAMIC_STD)
         inverted = isinstance(kind, InvertedAttentionRouting)
-        normalised = inverted or isinstance(kind, EMRouting)
+        normalized = inverted or isinstance(kind, EMRouting)
         rectified = isinstance(kind, AttentionRouting)
         self.primary = PrimaryCapsules(
             in_channels,
             n_types,
             d,
-            nonlinearity=PoseNorm if normalised else RectifiedActivation if rectified else Squash,
+            nonlinearity=PoseNorm if normalized else RectifiedActivation if rectified else Squash,
             activations=isinstance(kind, EMRouting),
         )
         self.classifier = nn.Linear(d, 1) if inverted else None

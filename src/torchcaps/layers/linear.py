@@ -28,7 +28,7 @@ class LinearCapsules(nn.Module):
         routing: a routing class, or a partial of one.
         matrix: read poses as square matrices (q x q weights) instead of vectors (d x e weights).
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
-        vote_norm: :class:`VoteNorm` normalises votes over the batch; None leaves them.
+        vote_norm: :class:`VoteNorm` normalizes votes over the batch; None leaves them.
     """
 
     def __init__(

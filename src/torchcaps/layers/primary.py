@@ -42,7 +42,7 @@ class PoseNorm(nn.LayerNorm):
         super().__init__(d, elementwise_affine=d > 1)
 
     def forward(self, poses: Tensor) -> Tensor:
-        """Normalise over the last axis."""
+        """Normalize over the last axis."""
         if poses.shape[-1] == 1:
             return poses
         return kernels.pose_norm(self, poses, plain=super().forward)
@@ -128,7 +128,7 @@ class PrimaryCapsules(nn.Module):
         stride: of the convolution.
         padding: zeros around the feature map.
         bias: of the convolution.
-        batch_norm: normalise the channels before they are grouped (Zhao 2020, with the defaults of
+        batch_norm: normalize the channels before they are grouped (Zhao 2020, with the defaults of
             Keras, in which the authors wrote it).
         nonlinearity: :class:`Squash` (Sabour, Zhao, Yang), :class:`PoseNorm` (Tsai),
             :class:`RectifiedActivation` (Choi), or None for poses as they are (EM).

@@ -1,4 +1,4 @@
-"""Weights that turn child poses into votes, and batch normalisation of votes."""
+"""Weights that turn child poses into votes, and batch normalization of votes."""
 
 import math
 from collections.abc import Callable
@@ -56,12 +56,12 @@ def vote_weight(
 
 @final
 class VoteNorm(nn.Module):
-    """Batch normalisation of votes (Zhao 2020, Algorithm 2, line 4), without casting them.
+    """Batch normalization of votes (Zhao 2020, Algorithm 2, line 4), without casting them.
 
     A vote is linear in the child's pose, so the mean and variance of the votes follow from those
     of the poses: ``mean(x W) = mean(x) W`` and ``var(x W) = W' cov(x) W``. Votes come back not yet
     cast, with a scale and a bias. Values and running statistics are those of ``nn.BatchNorm1d``
-    over the dense votes. A single vote has no variance: it is normalised by the running statistics,
+    over the dense votes. A single vote has no variance: it is normalized by the running statistics,
     in training too.
 
     Args:
@@ -100,9 +100,9 @@ class VoteNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(shape))
 
     def forward(self, votes: Votes) -> Votes:
-        """Votes with the scale and bias that normalise them."""
+        """Votes with the scale and bias that normalize them."""
         if votes.scale is not None or votes.bias is not None:
-            raise ValueError("votes that already have a scale or a bias cannot be normalised")
+            raise ValueError("votes that already have a scale or a bias cannot be normalized")
         count = self._count(votes)
         if self.training and count > 1:
             mean, variance = self._statistics(votes)
@@ -132,10 +132,10 @@ class VoteNorm(nn.Module):
             t = votes.weight.shape[0]
             weight = votes.weight.to(dtype)
             poses = votes.children().to(dtype).reshape(b, i // t, t, votes.rows, weight.shape[2])
-            centre = poses.mean(dim=0)  # [k t p q]
-            off = poses - centre
+            center = poses.mean(dim=0)  # [k t p q]
+            off = poses - center
             covariance = torch.einsum("bktpq,bktps->ktpqs", off, off) / b
-            mean = torch.einsum("ktpq,tjqr->ktjpr", centre, weight).reshape(i, j, e)
+            mean = torch.einsum("ktpq,tjqr->ktjpr", center, weight).reshape(i, j, e)
             half = torch.einsum("ktpqs,tjsr->ktjpqr", covariance, weight)
             variance = torch.einsum("ktjpqr,tjqr->ktjpr", half, weight).reshape(i, j, e)
             variance = variance.clamp_min(0)  # rounding can take a variance of zero below
@@ -145,7 +145,7 @@ class VoteNorm(nn.Module):
             return overall, variance.mean(dim=(0, 1)) + spread
 
     def extra_repr(self) -> str:
-        """What is normalised over."""
+        """What is normalized over."""
         return f"per={self.per}, eps={self.eps:g}, momentum={self.momentum:g}"
 
 

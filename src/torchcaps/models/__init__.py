@@ -1,12 +1,12 @@
 """The networks of the papers and their baselines, from the layers."""
 
-from torchcaps.models.choi import ARCapsNet
+from torchcaps.models.choi2019 import ARCapsNet
 from torchcaps.models.files import load, load_weights, save
-from torchcaps.models.hinton import EMCapsNet
+from torchcaps.models.hinton2018 import EMCapsNet
 from torchcaps.models.network import Classifier, Ensemble, Network, predict
-from torchcaps.models.sabour import CapsNet
-from torchcaps.models.tsai import AttentionCapsNet
-from torchcaps.models.zhao import ResCapsNet
+from torchcaps.models.sabour2017 import CapsNet
+from torchcaps.models.tsai2020 import AttentionCapsNet
+from torchcaps.models.zhao2020 import ResCapsNet
 from torchcaps.models.zoo import ZOO, build, list_models
 
 __all__ = [

@@ -73,7 +73,7 @@ class ImageConv2d(nn.Conv2d):
 
 @final
 class ConvBackbone(Backbone):
-    """One convolution, batch normalisation if asked for, and a nonlinearity."""
+    """One convolution, batch normalization if asked for, and a nonlinearity."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ def conv3x3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
 
 
 def keras_norm(channels: int) -> nn.BatchNorm2d:
-    """Batch normalisation with the defaults of Keras, in which Choi and Zhao wrote their code."""
+    """Batch normalization with the defaults of Keras, in which Choi and Zhao wrote their code."""
     return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
 
 

@@ -39,7 +39,7 @@ def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
         if name not in learned:
             packed[name] = tensor
         elif store == "int8" and tensor.dim() > 1 and tensor.numel() >= LARGE:
-            packed[name], packed[name + SCALE] = _quantise(tensor.float())
+            packed[name], packed[name + SCALE] = _quantize(tensor.float())
         else:
             half = tensor.half()
             packed[name] = half if half.isfinite().all() else tensor
@@ -74,7 +74,7 @@ def fold(stored: Tensors) -> Tensors:
     return folded
 
 
-def _quantise(tensor: Tensor) -> tuple[Tensor, Tensor]:
+def _quantize(tensor: Tensor) -> tuple[Tensor, Tensor]:
     rest = tuple(range(_rows(tensor.shape), tensor.dim()))
     peak = tensor.abs().amax(dim=rest, keepdim=True)
     scale = torch.where(peak > 0, peak / 127, torch.ones_like(peak))

@@ -12,12 +12,12 @@ from torch import nn
 from torchcaps.layers import DeconvolutionDecoder, PoseNorm, RectifiedActivation, VoteNorm
 from torchcaps.layers.votes import keras_std
 from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
-from torchcaps.models.choi import ARCapsNet
-from torchcaps.models.hinton import EMCapsNet
+from torchcaps.models.choi2019 import ARCapsNet
+from torchcaps.models.demo import SmallCapsNet
+from torchcaps.models.hinton2018 import EMCapsNet
 from torchcaps.models.network import ImageShape, Network
-from torchcaps.models.sabour import CapsNet, mnist_baseline, multimnist_baseline
-from torchcaps.models.small import SmallCapsNet
-from torchcaps.models.tsai import (
+from torchcaps.models.sabour2017 import CapsNet, mnist_baseline, multimnist_baseline
+from torchcaps.models.tsai2020 import (
     AttentionCapsNet,
     Conv,
     baseline_cnn,
@@ -25,7 +25,7 @@ from torchcaps.models.tsai import (
     resnet18,
     simple_backbone,
 )
-from torchcaps.models.zhao import ResCapsNet
+from torchcaps.models.zhao2020 import ResCapsNet
 from torchcaps.routing import (
     AttentionRouting,
     DiscriminativeRouting,

@@ -4,14 +4,14 @@ import difflib
 from collections.abc import Callable
 
 from torchcaps.recipes.base import Measure, Published, Recipe, Setting
-from torchcaps.recipes.choi import choi
+from torchcaps.recipes.choi2019 import choi
 from torchcaps.recipes.demo import demo
-from torchcaps.recipes.hinton import hinton
+from torchcaps.recipes.hinton2018 import hinton
 from torchcaps.recipes.modern import modern
-from torchcaps.recipes.sabour import sabour
-from torchcaps.recipes.tsai import tsai
-from torchcaps.recipes.yang import yang
-from torchcaps.recipes.zhao import zhao
+from torchcaps.recipes.sabour2017 import sabour
+from torchcaps.recipes.tsai2020 import tsai
+from torchcaps.recipes.yang2021 import yang
+from torchcaps.recipes.zhao2020 import zhao
 
 __all__ = ["PAPERS", "RECIPES", "Measure", "Published", "Recipe", "Setting", "get"]
 

@@ -62,7 +62,7 @@ class Recipe:
         label_smoothing: share of the target spread over all classes.
         reconstruction_weight: of the decoder's squared error; 0 trains no decoder.
         reconstruction: whether that error is summed or averaged over an image's pixels.
-        optimiser: a class of `torch.optim`, or a partial of one.
+        optimizer: a class of `torch.optim`, or a partial of one.
         lr: learning rate the schedule multiplies.
         weight_decay: of every parameter.
         decay_all: also decay biases, norms and other vectors.
@@ -70,14 +70,14 @@ class Recipe:
         warmup: epochs in which the learning rate rises from 0, before anything else.
         epochs: passes over the training images.
         batch_size: images of one step, over all processes.
-        norm_batch: images that batch normalisation of feature maps takes its statistics over while
+        norm_batch: images that batch normalization of feature maps takes its statistics over while
             it trains, as on one of a paper's GPUs; 0 for all that a process has of a batch.
         clip: largest norm of the gradient; 0 does not clip.
         average: decay of the exponential moving average of the weights that is evaluated; 0 for
             the weights themselves.
         coefficient_lr: of the ascent on discriminative routing's coefficients; 0 trains them with
             the weights.
-        coefficient_optimiser: what takes those steps.
+        coefficient_optimizer: what takes those steps.
         coefficient_every: weight steps for each step on the coefficients.
         hold_out: choose the epoch on a held-out tenth of the training images; otherwise train on
             all of them and take the last epoch, but for a user's folder with nothing to score.
@@ -105,7 +105,7 @@ class Recipe:
     label_smoothing: float = 0.0
     reconstruction_weight: float = 0.0
     reconstruction: Literal["sum", "mean"] = "sum"
-    optimiser: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
     lr: float = 1e-3
     weight_decay: float = 0.0
     decay_all: bool = True
@@ -117,7 +117,7 @@ class Recipe:
     clip: float = 0.0
     average: float = 0.0
     coefficient_lr: float = 0.0
-    coefficient_optimiser: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
+    coefficient_optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
     coefficient_every: int = 1
     hold_out: bool = True
     ensemble: int = 1

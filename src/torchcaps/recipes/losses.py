@@ -21,7 +21,7 @@ class Loss(Protocol):
         Args:
             scores: of the network, ``[b n]``.
             targets: class numbers ``[b]``, or zeros and ones ``[b n]`` for several objects.
-            step: optimiser steps taken so far, a float tensor without axes.
+            step: optimizer steps taken so far, a float tensor without axes.
             smoothing: share of the target spread over all classes.
         """
         ...

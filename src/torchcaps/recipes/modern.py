@@ -18,21 +18,21 @@ from torchcaps.data import (
     Cutout,
     Elastic,
     Flip,
-    Normalise,
+    Normalize,
     PadCrop,
     Shift,
     Sometimes,
-    Standardise,
+    Standardize,
     find,
 )
+from torchcaps.optim import Muon
 from torchcaps.recipes.base import Recipe
-from torchcaps.recipes.choi import choi
-from torchcaps.recipes.muon import Muon
-from torchcaps.recipes.sabour import SCORED, sabour
+from torchcaps.recipes.choi2019 import choi
+from torchcaps.recipes.sabour2017 import SCORED, sabour
 from torchcaps.recipes.schedules import one_cycle
-from torchcaps.recipes.tsai import NORMALISE, tsai
-from torchcaps.recipes.yang import yang
-from torchcaps.recipes.zhao import zhao
+from torchcaps.recipes.tsai2020 import NORMALIZE, tsai
+from torchcaps.recipes.yang2021 import yang
+from torchcaps.recipes.zhao2020 import zhao
 
 __all__ = ["modern"]
 
@@ -62,7 +62,7 @@ def modern() -> list[Recipe]:
     def row(name: str, notes: str, **changes: Any) -> Recipe:
         """By default Adam with decoupled decay, to 1e-3."""
         settings: dict[str, Any] = {
-            "optimiser": torch.optim.AdamW,
+            "optimizer": torch.optim.AdamW,
             "lr": 1e-3,
             "weight_decay": 0.01,
             "decay_all": False,
@@ -102,11 +102,11 @@ def _digits(row: Row) -> list[Recipe]:
 
 def _overlapping(row: Row) -> list[Recipe]:
     facts = find("diverse_multimnist")
-    normalise = Normalise(facts.mean * 3, facts.std * 3)
+    normalize = Normalize(facts.mean * 3, facts.std * 3)
     bent = Sometimes(Affine(rotation=10, scale=(0.9, 1.1), shear=0.1), 0.5)
     drawn = "one cycle; pairs drawn anew from all 60,000 digits, last epoch."
     settings = {
-        "optimiser": Muon,
+        "optimizer": Muon,
         "lr": 5e-3,
         "weight_decay": 4e-3,  # times a rate 2.5 times as high
         "batch_size": 256,
@@ -127,8 +127,8 @@ def _overlapping(row: Row) -> list[Recipe]:
                 f"Muon, {drawn} Half of the images go through a small affine map. In a network a "
                 "tenth as wide Muon had 53.5 % of the held-out images right after 600 steps of "
                 "128, AdamW 29.2 at 0.001 and 50.6 at 0.01.",
-                train_transforms=(bent, Channels(3), normalise),
-                test_transforms=(Channels(3), normalise),
+                train_transforms=(bent, Channels(3), normalize),
+                test_transforms=(Channels(3), normalize),
                 epochs=150,
                 **settings,
             )
@@ -145,20 +145,20 @@ def _pictures(row: Row) -> list[Recipe]:
         "SGD with Nesterov momentum, one cycle to 0.4, batch 512, label smoothing 0.1, an 8x8 "
         "cutout; all images, last epoch."
     )
-    choi_notes = "AdamW, one cycle, crops, flips and an 8x8 grey cutout; all 50,000, last epoch."
-    tsai_settings = {"optimiser": SGD, "lr": 0.4, "weight_decay": 5e-4, "decay_all": True}
+    choi_notes = "AdamW, one cycle, crops, flips and an 8x8 gray cutout; all 50,000, last epoch."
+    tsai_settings = {"optimizer": SGD, "lr": 0.4, "weight_decay": 5e-4, "decay_all": True}
     zhao_settings = {
-        "optimiser": SGD,
+        "optimizer": SGD,
         "lr": 0.4,
         "weight_decay": 3e-4,
         "label_smoothing": 0.1,
-        "train_transforms": (Standardise(), Flip(), PadCrop(4), Cutout(8)),
+        "train_transforms": (Standardize(), Flip(), PadCrop(4), Cutout(8)),
     }
     return [
         row(
             "tsai2020/cifar10-resnet",
             tsai_notes,
-            train_transforms=(PadCrop(4), Flip(), NORMALISE, Cutout(14)),
+            train_transforms=(PadCrop(4), Flip(), NORMALIZE, Cutout(14)),
             label_smoothing=0.1,
             epochs=300,
             **tsai_settings,

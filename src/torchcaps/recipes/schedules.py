@@ -24,7 +24,7 @@ class Clock(NamedTuple):
     """How far a run has come.
 
     Attributes:
-        step: optimiser steps taken.
+        step: optimizer steps taken.
         steps: steps of the whole run.
         steps_per_epoch: steps of one epoch.
     """

@@ -24,7 +24,7 @@ from torchcaps.results.record import (
 from torchcaps.results.tables import (
     Summary,
     markdown,
-    summarise,
+    summarize,
     text,
     write_page,
     write_readme,
@@ -44,7 +44,7 @@ __all__ = [
     "merge",
     "misfits",
     "read_rows",
-    "summarise",
+    "summarize",
     "text",
     "write_curve",
     "write_page",

@@ -10,7 +10,7 @@ from typing import Any
 from torchcaps.results.record import Row
 from torchcaps.storage import write_text
 
-__all__ = ["Summary", "markdown", "summarise", "text", "write_page", "write_readme"]
+__all__ = ["Summary", "markdown", "summarize", "text", "write_page", "write_readme"]
 
 OPEN, CLOSE = "<!-- results -->", "<!-- /results -->"
 NOTHING = "No finished run is recorded yet.\n"
@@ -90,7 +90,7 @@ class Summary:
         return f"{self.epochs}" + ("" if self.of_epochs is None else f" of {self.of_epochs}")
 
 
-def summarise(rows: Iterable[Row]) -> list[Summary]:
+def summarize(rows: Iterable[Row]) -> list[Summary]:
     """Mean and spread of each recipe over the runs of it as it is, grouped by paper.
 
     Of several runs with one seed the latest counts. Runs of another number of epochs than the
@@ -198,7 +198,7 @@ def _papers(rows: Iterable[Row]) -> list[tuple[str, Lines]]:
     """
     papers: dict[str, Lines] = {}
     seeds: dict[str, int] = {}
-    summaries = summarise(rows)
+    summaries = summarize(rows)
     for summary in summaries:
         if summary.n > seeds.get(summary.recipe, 0):
             seeds[summary.recipe] = summary.n

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import lengths, normalised_lengths, parent_major
+from torchcaps.functional import lengths, normalized_lengths, parent_major
 from torchcaps.routing.base import Implementation, Routing
 
 __all__ = ["AttentionRouting", "CapsuleActivation", "attention_routing"]
@@ -81,7 +81,7 @@ class CapsuleActivation(nn.Module):
 class AttentionRouting(Routing):
     """Attention routing (Choi 2019) with its kernel and the capsule activation.
 
-    The activations it returns are normalised lengths, ``|u| / sqrt(e)`` (Eq. 10).
+    The activations it returns are normalized lengths, ``|u| / sqrt(e)`` (Eq. 10).
 
     Args:
         n_children: child capsules that one parent sees.
@@ -120,4 +120,4 @@ class AttentionRouting(Routing):
         self.refuse(parents)
         routed = attention_routing(self.cast(votes), self.weight)
         poses = self.activation(routed.poses)
-        return Routed(poses, normalised_lengths(poses), routed.couplings)
+        return Routed(poses, normalized_lengths(poses), routed.couplings)

@@ -54,7 +54,7 @@ def discriminative_objective(
     penalty: Literal["l1", "l2"] = "l2",
     strength: float,
 ) -> Tensor:
-    """What the coefficients are to maximise: Eq. 10 or 14, summed over parents.
+    """What the coefficients are to maximize: Eq. 10 or 14, summed over parents.
 
     Args:
         votes: ``[b i j e]``, cast or not.
@@ -92,7 +92,7 @@ def _weighted_sum(votes: Votes | Tensor, coefficients: Tensor) -> tuple[Tensor, 
 class DiscriminativeRouting(Routing):
     """Discriminative routing (Yang 2021); owns the coefficients ``[i j]``.
 
-    The coefficients want an optimiser of their own, which climbs :meth:`objective`; leave them out
+    The coefficients want an optimizer of their own, which climbs :meth:`objective`; leave them out
     of the one that trains the weights.
 
     Args:
@@ -139,7 +139,7 @@ class DiscriminativeRouting(Routing):
         return discriminative_routing(self._checked(votes), self.coefficients)
 
     def objective(self, votes: Votes | Tensor, targets: Tensor) -> Tensor:
-        """What the coefficients are to maximise; the votes get no gradient from it."""
+        """What the coefficients are to maximize; the votes get no gradient from it."""
         return discriminative_objective(
             self._checked(votes).detach(),
             self.coefficients,

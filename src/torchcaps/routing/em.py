@@ -188,14 +188,14 @@ class EMRouting(Routing):
         b, i, j, _ = votes.shape
         given = votes.poses.dtype
         with torch.no_grad():
-            centre = votes.total().float() / i
-            shares = _compete(centre.new_zeros(b, i, 1), votes.child)  # 1 / slots of the child
+            center = votes.total().float() / i
+            shares = _compete(center.new_zeros(b, i, 1), votes.child)  # 1 / slots of the child
             couplings = (shares / j).expand(b, i, j)
         with full_precision(votes.poses.device):
-            mass, first, second, _ = kernels.moments(votes, activations * shares[..., 0], centre)
+            mass, first, second, _ = kernels.moments(votes, activations * shares[..., 0], center)
             for step in range(self.iterations):
                 poses, variance = kernels.fitted(
-                    centre, mass, first, second, min_variance=self.min_variance
+                    center, mass, first, second, min_variance=self.min_variance
                 )  # lines 3 and 4
                 log_sigma = 0.5 * variance.log()
                 cost = (self.beta_u[:, None] + log_sigma).sum(dim=-1) * mass * self.cost_scale
@@ -203,9 +203,9 @@ class EMRouting(Routing):
                 logit = heat * (self.beta_a - cost)  # line 6
                 if step < self.iterations - 1:
                     norm = (log_sigma + 0.5 * math.log(2 * math.pi)).sum(dim=-1)
-                    constant, centre = F.logsigmoid(logit) - norm, poses
+                    constant, center = F.logsigmoid(logit) - norm, poses
                     mass, first, second, couplings = kernels.moments(
-                        votes, activations, centre, constant=constant, square=-0.5 / variance
+                        votes, activations, center, constant=constant, square=-0.5 / variance
                     )
         return Routed(poses.to(given), logit.sigmoid().to(given), couplings.to(given))
 

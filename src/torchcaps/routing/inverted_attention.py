@@ -228,20 +228,20 @@ class InvertedAttentionRouting(Routing):
         scale = e**-0.5 if self.scale is None else self.scale
         given = votes.poses.dtype
         with torch.no_grad():
-            centre = votes.total().float() / i
+            center = votes.total().float() / i
         for _ in range(self.iterations):
             with full_precision(votes.poses.device):
                 if parents is None:
-                    *moments, _ = kernels.moments(votes, activations, centre)
-                    couplings = centre.new_full((1, 1, 1), 1 / j).expand(b, i, j)
+                    *moments, _ = kernels.moments(votes, activations, center)
+                    couplings = center.new_full((1, 1, 1), 1 / j).expand(b, i, j)
                 else:
                     _check_parents(parents, b, i, j, e)
                     slope = scale * parents.float()
-                    constant = (slope * centre).sum(dim=-1)  # (2) of a vote at the centre
+                    constant = (slope * center).sum(dim=-1)  # (2) of a vote at the center
                     *moments, couplings = kernels.moments(
-                        votes, activations, centre, constant=constant, linear=slope
+                        votes, activations, center, constant=constant, linear=slope
                     )
-                mean, variance = kernels.fitted(centre, *moments, min_variance=MIN_VARIANCE)
+                mean, variance = kernels.fitted(center, *moments, min_variance=MIN_VARIANCE)
                 mass = moments[0]
                 present = _presence(variance, mass, beta_a, beta_u)
                 poses = (mean * mass[..., None]).to(given)

@@ -45,7 +45,7 @@ def pairwise_agreement(
         poses ``[b j e]``, activations ``[b j]`` (a_j) and couplings ``[b i j]``: the part of a_j
         that child i has a hand in, halved as each pair has two; over children they sum to a_j.
 
-    Cost: O(b i j e) time; one tensor of the votes' size beside them if votes are normalised.
+    Cost: O(b i j e) time; one tensor of the votes' size beside them if votes are normalized.
     """
     votes = parent_major(votes)
     given = votes.dtype
@@ -77,7 +77,7 @@ class PairwiseRouting(Routing):
         n_children: child capsules that one parent sees.
         n_parents: parent capsules that one child sees.
         d_parent: size of a parent's pose.
-        normalise: normalise votes before they are compared.
+        normalise: normalize votes before they are compared.
         half: the factor 1/2 of Eq. 8.
         unit: return unit poses; False for a layer below another capsule layer.
         implementation: see :class:`Routing`.
@@ -99,7 +99,7 @@ class PairwiseRouting(Routing):
         implementation: Implementation = "auto",
     ) -> None:
         super().__init__(n_children, n_parents, d_parent, implementation=implementation)
-        self.normalised = normalise
+        self.normalized = normalise
         self.halved = half
         self.unit = unit
 
@@ -114,7 +114,7 @@ class PairwiseRouting(Routing):
         if self.fused(votes):
             return self._agree(kernels.lowered(votes))
         return pairwise_agreement(
-            self.cast(votes), normalise=self.normalised, half=self.halved, unit=self.unit
+            self.cast(votes), normalise=self.normalized, half=self.halved, unit=self.unit
         )
 
     def _agree(self, votes: Votes) -> Routed:
@@ -122,14 +122,14 @@ class PairwiseRouting(Routing):
         self.check(votes)
         factor = (0.5 if self.halved else 1.0) / votes.shape[1]
         with full_precision(votes.poses.device):
-            total, squares = kernels.pairwise_sums(votes, normalise=self.normalised)
+            total, squares = kernels.pairwise_sums(votes, normalize=self.normalized)
             couplings = kernels.pairwise_links(
-                votes, total, normalise=self.normalised, factor=factor
+                votes, total, normalize=self.normalized, factor=factor
             )
             routed = _agreed(total, squares, couplings, factor=factor, unit=self.unit)
         return Routed(*(tensor.to(votes.poses.dtype) for tensor in routed))
 
     def options(self) -> str:
         """What departs from Algorithm 1."""
-        flags = (("normalise", self.normalised), ("half", self.halved), ("unit", self.unit))
+        flags = (("normalise", self.normalized), ("half", self.halved), ("unit", self.unit))
         return ", ".join(f"{name}=False" for name, on in flags if not on)

@@ -10,7 +10,7 @@ from torchcaps.data import Batch
 from torchcaps.layers import VoteNorm
 from torchcaps.models import Network
 from torchcaps.recipes import Recipe
-from torchcaps.train.evaluate import autocast
+from torchcaps.train.evaluation.score import autocast
 
 __all__ = ["NORMS", "STATISTICS_IMAGES", "settle_statistics", "update_average"]
 

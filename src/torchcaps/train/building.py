@@ -9,10 +9,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe
 from torchcaps.train.averaging import NORMS
+from torchcaps.train.images import Sources
 from torchcaps.train.norms import share_statistics
-from torchcaps.train.optimisers import coefficients
+from torchcaps.train.optimizers import coefficients
 from torchcaps.train.process import Process, UseError
-from torchcaps.train.sources import Sources
 
 __all__ = ["check_recipe", "hasten_statistics", "make_network", "spread"]
 
@@ -36,7 +36,7 @@ def check_recipe(recipe: Recipe) -> None:
         )
     if recipe.norm_batch and not any(isinstance(m, nn.BatchNorm2d) for m in network.modules()):
         raise UseError(
-            f"{recipe.network} has no batch normalisation of feature maps: norm_batch must be 0"
+            f"{recipe.network} has no batch normalization of feature maps: norm_batch must be 0"
         )
 
 
@@ -81,7 +81,7 @@ def spread(
             raise UseError("sync_batch_norm works on GPUs only")
         if recipe.norm_batch:
             raise UseError(
-                f"{recipe.name} normalises {recipe.norm_batch} images at a time and "
+                f"{recipe.name} normalizes {recipe.norm_batch} images at a time and "
                 "sync_batch_norm those of all GPUs: set norm_batch to 0, or leave it out"
             )
         nn.SyncBatchNorm.convert_sync_batchnorm(network)

@@ -11,14 +11,14 @@ import torch
 from torchcaps.recipes import Recipe
 from torchcaps.results import check_record
 from torchcaps.train.building import check_recipe
-from torchcaps.train.evaluate import tensor_float
-from torchcaps.train.folder import RunFolder, default_folder, described
+from torchcaps.train.evaluation.publish import keep as keep_run
+from torchcaps.train.evaluation.score import tensor_float
+from torchcaps.train.images import load_sources
+from torchcaps.train.outputs.folder import RunFolder, default_folder, described
+from torchcaps.train.outputs.report import Reporter
 from torchcaps.train.process import Process, UseError, joined
-from torchcaps.train.recording import keep as keep_run
-from torchcaps.train.report import Reporter
 from torchcaps.train.run import Run
 from torchcaps.train.signals import listening
-from torchcaps.train.sources import load_sources
 
 __all__ = ["check_seed", "train"]
 

@@ -1,4 +1,4 @@
-"""Batch normalisation by the images of one GPU, where a paper spread a batch over several."""
+"""Batch normalization by the images of one GPU, where a paper spread a batch over several."""
 
 from typing import final
 
@@ -10,9 +10,9 @@ __all__ = ["SharedBatchNorm2d", "share_statistics"]
 
 @final
 class SharedBatchNorm2d(nn.BatchNorm2d):
-    """Batch normalisation whose means and variances are those of a few images at a time.
+    """Batch normalization whose means and variances are those of a few images at a time.
 
-    A batch that several GPUs share is normalised on each of them by the images there, which makes
+    A batch that several GPUs share is normalized on each of them by the images there, which makes
     the statistics noisier. This does the same on one. Its running statistics are the mean over all
     shares; ``nn.DataParallel`` keeps those of the first GPU alone.
 
@@ -29,7 +29,7 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
         self.images = images
 
     def forward(self, features: Tensor) -> Tensor:
-        """Normalise ``[b c h w]``; as any other batch normalisation when it is not training."""
+        """Normalize ``[b c h w]``; as any other batch normalization when it is not training."""
         shares = self.shares(len(features)) if self.training else 1
         if shares == 1:
             return super().forward(features)
@@ -59,7 +59,7 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
 
 
 def share_statistics(network: nn.Module, images: int) -> None:
-    """Let every ``nn.BatchNorm2d`` of a network normalise so many images at a time."""
+    """Let every ``nn.BatchNorm2d`` of a network normalize so many images at a time."""
     for module in list(network.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm2d):

@@ -17,27 +17,27 @@ from torchcaps.models import Network, save
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
 from torchcaps.train.averaging import settle_statistics, update_average
-from torchcaps.train.board import Board
 from torchcaps.train.building import hasten_statistics, make_network, spread
-from torchcaps.train.checkpoint import (
+from torchcaps.train.checkpoint.files import (
     CheckpointError,
     checkpoints,
     load_checkpoint,
     newest_checkpoint,
     sweep,
 )
+from torchcaps.train.checkpoint.saver import Saver
+from torchcaps.train.checkpoint.state import Progress, capture, restore, restore_weights, shared
 from torchcaps.train.compiling import compiled
 from torchcaps.train.diagnose import culprit
-from torchcaps.train.evaluate import score
+from torchcaps.train.evaluation.score import score
 from torchcaps.train.facts import peak_mib, result_row
-from torchcaps.train.folder import RunFolder
-from torchcaps.train.optimisers import lr_factor, make_optimisers, set_lr
+from torchcaps.train.images import Sources
+from torchcaps.train.optimizers import lr_factor, make_optimizers, set_lr
+from torchcaps.train.outputs.board import Board
+from torchcaps.train.outputs.folder import RunFolder
+from torchcaps.train.outputs.report import Now, Rate, Reporter
 from torchcaps.train.process import Process, UseError
-from torchcaps.train.report import Now, Rate, Reporter
-from torchcaps.train.saver import Saver
 from torchcaps.train.signals import InterruptedRunError, Stop
-from torchcaps.train.sources import Sources
-from torchcaps.train.state import Progress, capture, restore, restore_weights, shared
 from torchcaps.train.step import GraphedStep, NonFiniteError, Step
 
 __all__ = ["Run", "TrainingError"]
@@ -91,7 +91,7 @@ class Run:
         self.steps = recipe.epochs * self.steps_per_epoch
 
     def build(self, *, sync_batch_norm: bool) -> None:
-        """The network, its optimisers and the step that trains it."""
+        """The network, its optimizers and the step that trains it."""
         recipe, device = self.recipe, self.process.device
         network = make_network(recipe, self.seed, self.sources, device)
         hasten_statistics(network, self.steps)
@@ -103,8 +103,8 @@ class Run:
             )
         if recipe.compile:
             forward = compiled(forward)
-        optimiser, ascent = make_optimisers(recipe, network, device)
-        self.step = Step(recipe, network, forward, optimiser, ascent, self.process)
+        optimizer, ascent = make_optimizers(recipe, network, device)
+        self.step = Step(recipe, network, forward, optimizer, ascent, self.process)
         graphed = device.type == "cuda" and self.step.capturable
         self.take: Callable[..., None] = GraphedStep(self.step) if graphed else self.step
         self.averaged: Network | None = None
@@ -156,7 +156,7 @@ class Run:
             for batch in self.batches.epoch(epoch, skip=done):
                 clock = Clock(self.progress.step, self.steps, self.steps_per_epoch)
                 factor = lr_factor(self.recipe, clock)
-                set_lr(self.step.optimiser, self.recipe.lr * factor)
+                set_lr(self.step.optimizer, self.recipe.lr * factor)
                 if self.step.ascent is not None:
                     set_lr(self.step.ascent, self.recipe.coefficient_lr * factor)
                 try:

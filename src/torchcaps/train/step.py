@@ -1,4 +1,4 @@
-"""One optimiser step, and the same step recorded once as a CUDA graph and replayed."""
+"""One optimizer step, and the same step recorded once as a CUDA graph and replayed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torchcaps.functional import reconstruction_loss
 from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.routing import DiscriminativeRouting, discriminative_objective
-from torchcaps.train.evaluate import autocast, right, truth
+from torchcaps.train.evaluation.score import autocast, right, truth
 from torchcaps.train.process import Process
 
 __all__ = ["GraphedStep", "NonFiniteError", "Step", "total_loss"]
@@ -51,7 +51,7 @@ class Step:
         recipe: says how.
         network: what is trained.
         forward: the network, perhaps compiled or wrapped for several processes.
-        optimiser: of the weights.
+        optimizer: of the weights.
         ascent: of discriminative routing's coefficients, or None.
         process: this one among those of the run.
     """
@@ -59,7 +59,7 @@ class Step:
     recipe: Recipe
     network: Network
     forward: Callable[..., Output]
-    optimiser: Optimizer
+    optimizer: Optimizer
     ascent: Optimizer | None
     process: Process
 
@@ -72,16 +72,16 @@ class Step:
         self.bad_step = torch.full((), -1.0, device=device)
         """The first step that was not finite; no step after it changes anything."""
         self.stops = torch.zeros((), device=device)
-        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.votes: dict[str, Votes | Tensor] = {}
         self.decodes = bool(self.recipe.reconstruction_weight)
         # a bad step is left out on the device where it can be; else the host looks at every step
-        self.fused = bool(self.optimiser.defaults.get("fused"))
-        capturable = bool(self.optimiser.defaults.get("capturable"))
+        self.fused = bool(self.optimizer.defaults.get("fused"))
+        capturable = bool(self.optimizer.defaults.get("capturable"))
         self.skips = device.type == "cuda" and (self.fused or capturable)
-        for optimiser in (self.optimiser, self.ascent):
-            if self.skips and optimiser is not None and optimiser.defaults.get("fused"):
-                cast(Any, optimiser).found_inf = self.stops
+        for optimizer in (self.optimizer, self.ascent):
+            if self.skips and optimizer is not None and optimizer.defaults.get("fused"):
+                cast(Any, optimizer).found_inf = self.stops
         self.count = 0
         self.format = torch.contiguous_format
         if device.type == "cuda" and self.recipe.channels_last:
@@ -130,16 +130,16 @@ class Step:
             torch._foreach_mul_(gradients, scale)
         if self.skips and not self.fused:  # after clipping: by a norm that is NaN all become NaN
             self._still(gradients)
-        self.optimiser.step()
+        self.optimizer.step()
         if climbs and self.ascent is not None:
             self.ascent.step()
         self._count(output.scores.detach(), batch, loss.detach())
 
     def _still(self, gradients: list[Tensor]) -> None:
-        """Make the step of an optimiser that cannot skip one change no weight, once one is bad."""
+        """Make the step of an optimizer that cannot skip one change no weight, once one is bad."""
         for gradient in gradients:
             gradient.copy_(torch.where(self.stops > 0, 0, gradient))
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"].mul_(1 - self.stops)
 
     def _climb(self, batch: Batch) -> None:
@@ -233,16 +233,16 @@ class GraphedStep:
 
 
 def _snapshot(step: Step) -> dict[str, Any]:
-    """Copies of everything a step changes; None for optimiser state that is not there yet."""
-    optimisers = [o for o in (step.optimiser, step.ascent) if o is not None]
+    """Copies of everything a step changes; None for optimizer state that is not there yet."""
+    optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
     return {
         "network": [t.detach().clone() for t in step.network.state_dict().values()],
-        "optimisers": [
+        "optimizers": [
             {
                 p: {k: v.clone() for k, v in entries.items() if isinstance(v, Tensor)}
                 for p, entries in o.state.items()
             }
-            for o in optimisers
+            for o in optimizers
         ],
         "own": [t.clone() for t in (step.meters, step.taken, step.bad_step, step.stops)],
     }
@@ -253,9 +253,9 @@ def _put_back(step: Step, kept: dict[str, Any]) -> None:
     with torch.no_grad():
         for tensor, old in zip(step.network.state_dict().values(), kept["network"], strict=True):
             tensor.copy_(old)
-        optimisers = [o for o in (step.optimiser, step.ascent) if o is not None]
-        for optimiser, states in zip(optimisers, kept["optimisers"], strict=True):
-            for parameter, entries in optimiser.state.items():
+        optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
+        for optimizer, states in zip(optimizers, kept["optimizers"], strict=True):
+            for parameter, entries in optimizer.state.items():
                 for key, value in entries.items():
                     if isinstance(value, Tensor):
                         old = states.get(parameter, {}).get(key)

@@ -1,0 +1,1 @@
+"""Agreement with parents: couplings by softmax over parents, in one fused step."""

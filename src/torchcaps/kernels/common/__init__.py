@@ -1,0 +1,1 @@
+"""Tiles, layouts and launches that all kernels share."""

@@ -1,0 +1,1 @@
+"""Convolution with a large kernel and stride."""

@@ -1,0 +1,1 @@
+"""Weighted moments of votes, for routings that fit Gaussians."""

@@ -1,0 +1,1 @@
+"""Sums and links of votes, for pairwise routing."""

@@ -1,0 +1,129 @@
+"""The AR CapsNet of Choi 2019: convolutional transform, attention routing, capsule activation."""
+
+import math
+from functools import partial
+from typing import final
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, Output
+from torchcaps.functional import normalized_lengths
+from torchcaps.layers import (
+    ConvTransformCapsules,
+    FullyConnectedDecoder,
+    PrimaryCapsules,
+    RectifiedActivation,
+)
+from torchcaps.models.backbones import ImageConv2d, keras_norm
+from torchcaps.models.network import ImageShape, Network
+from torchcaps.routing import AttentionRouting
+
+__all__ = ["ARCapsNet"]
+
+
+@final
+class ARCapsNet(Network):
+    """Two convolutions, primary caps, conv caps and one fully conv caps layer (Fig. 1).
+
+    Scored by normalized length (Eq. 10), with a decoder. The first conv caps layer halves the grid;
+    each later one adds its input before the tanh.
+
+    Args:
+        image_shape: channels, height and width of the images.
+        n_classes: classes.
+        n_layers: conv caps layers, 0 to 4 in the paper.
+        d: capsule dimension of the conv caps and fully conv caps layers.
+        n_channels: capsule channels of every layer but the last.
+        d_primary: capsule dimension of the primary caps layer.
+        dropout: on the capsules that enter a conv caps or fully conv caps layer.
+    """
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        n_classes: int,
+        *,
+        n_layers: int = 1,
+        d: int = 32,
+        n_channels: int = 8,
+        d_primary: int = 16,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__(image_shape, n_classes)
+        if n_layers < 0:
+            raise ValueError(f"n_layers must be at least 0, not {n_layers}")
+        self.backbone = nn.Sequential(
+            ImageConv2d(image_shape[0], 64, 3, padding=1),
+            keras_norm(64),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, padding=1),
+            keras_norm(64),
+            nn.ReLU(),
+        )
+        self.primary = PrimaryCapsules(
+            64,
+            n_channels,
+            d_primary,
+            kernel_size=3,
+            stride=2,
+            padding=1,
+            nonlinearity=RectifiedActivation,
+        )
+        self.dropout = dropout
+        grid = tuple((n + 1) // 2 for n in image_shape[1:])
+        inner = partial(AttentionRouting, bounded=False)
+
+        def glorot(area: int, d_in: int, n_out: int) -> float:
+            """Standard deviation of the Glorot initialization of the authors' Keras convolution."""
+            return math.sqrt(2 / (area * (d_in + n_channels * d * n_out)))
+
+        self.layers = nn.ModuleList()
+        d_child = d_primary
+        for layer in range(n_layers):
+            self.layers.append(
+                ConvTransformCapsules(
+                    n_channels,
+                    n_channels,
+                    d_child,
+                    d,
+                    kernel_size=3,
+                    stride=2 if layer == 0 else 1,
+                    padding=1,
+                    routing=inner,
+                    weight_std=glorot(9, d_child, n_channels),
+                )
+            )
+            d_child = d
+        if n_layers:
+            grid = tuple((n + 1) // 2 for n in grid)
+        self.classes = ConvTransformCapsules(
+            n_channels,
+            n_classes,
+            d_child,
+            d,
+            kernel_size=(grid[0], grid[1]),
+            weight_std=glorot(grid[0] * grid[1], d_child, n_classes),
+        )
+        self.decoder = FullyConnectedDecoder(n_classes, d, image_shape, hidden=(512, 512))
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Normalized lengths, poses and reconstructions of the classes."""
+        poses = self.primary(self.backbone(self.checked(images))).poses
+        all_couplings = []
+        for number, layer in enumerate(self.layers):
+            routed = layer(Capsules(self._drop(poses)))
+            poses = routed.poses.tanh() if number == 0 else (poses + routed.poses).tanh()
+            all_couplings.append(routed.couplings)
+        routed = self.classes(Capsules(self._drop(poses)))
+        all_couplings.append(routed.couplings)
+        classes = routed.poses.flatten(1, 3)
+        scores = normalized_lengths(classes)
+        reconstruction = self.reconstruct(self.decoder, classes, scores, targets, 1)
+        kept = tuple(all_couplings) if couplings else ()
+        return Output(scores, Capsules(classes, scores), kept, reconstruction)
+
+    def _drop(self, poses: Tensor) -> Tensor:
+        return F.dropout(poses, self.dropout, self.training)

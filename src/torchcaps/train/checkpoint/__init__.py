@@ -1,0 +1,1 @@
+"""Checkpoints: encoding, manifest, files, and the state of a run."""

@@ -1,0 +1,1 @@
+"""Scores of trained networks, and publishing of finished runs."""

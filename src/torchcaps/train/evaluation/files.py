@@ -1,0 +1,283 @@
+"""Scores of trained networks, from their files."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcaps.data import Source, describe_folder, find, folder_parts
+from torchcaps.data.generated import FromDigits
+from torchcaps.models import ZOO, Ensemble, Network, load
+from torchcaps.models.files import describe
+from torchcaps.models.pretrained import find_shipped
+from torchcaps.recipes import RECIPES, Recipe, get
+from torchcaps.train.evaluation.score import score
+from torchcaps.train.images import Sources, TrainedOn, load_sources
+from torchcaps.train.outputs.folder import RunFolder
+from torchcaps.train.process import Process, UseError, choose_device
+
+__all__ = ["check_held_out", "evaluate_files", "find_place", "find_recipe", "find_weights"]
+
+
+def find_place(path: Path) -> Path:
+    """A path as it is; for the name of a recipe its shipped weights, or the run that is here."""
+    name = path.as_posix()
+    if path.exists() or (name not in RECIPES and name not in ZOO):
+        return path
+    try:
+        return find_shipped(name, own=True)
+    except ValueError as error:
+        here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
+        if here:
+            return here[0].parent
+        raise FileNotFoundError(
+            f"{error}; it was not trained here either: torchcaps train {name}"
+        ) from None
+
+
+def find_weights(path: Path) -> Path:
+    """The weight file of a run folder, or the file itself."""
+    if path.is_dir():
+        run = RunFolder(path)
+        if not run.weights.is_file():
+            raise ValueError(_without_weights(run))
+        return run.weights
+    if not path.is_file():
+        said = f"there is no run folder or weight file {path}"
+        try:
+            get(path.as_posix())
+        except ValueError as error:
+            raise FileNotFoundError(f"{said}, and {error}") from None
+        raise FileNotFoundError(said)
+    return path
+
+
+def _without_weights(run: RunFolder) -> str:
+    if run.result() is not None:
+        return (
+            f"{run.path} is finished and its {run.weights.name} is gone: put it back, or train it "
+            "again with --fresh"
+        )
+    seeds = sorted(place.parent for place in run.path.glob(f"seed*/{run.weights.name}"))
+    if seeds:
+        return f"{run.path} holds runs and is none itself: name them, such as {seeds[0]}"
+    return f"{run.path} holds no finished run: {run.weights.name} is not there yet"
+
+
+def find_recipe(path: Path, network: Network) -> Recipe:
+    """The recipe of a run folder or of shipped weights, or the first that trains this network.
+
+    A run that held no images out has none to be scored on but those it was trained on.
+    """
+    if described := _described(path):
+        found = get(str(described.get("recipe")))
+        settings = {**found.settings(), **(described.get("settings") or {})}
+        kept = {key: settings[key] for key in ("hold_out", "resize", "test_draws")}
+        kept = {key: value for key, value in kept.items() if value != getattr(found, key)}
+        # of a user's images a tenth is held out unless that was asked not to be
+        if described.get("hold_out") is False:
+            kept["hold_out"] = False
+        return found.override(**kept)
+    if path.is_file() and (trained := describe(path)["trained"]):
+        found = get(str(trained.get("recipe")))
+        # not asked for: of a user's own images a tenth may still be held out
+        return replace(found, hold_out=found.hold_out and trained.get("validation") is not None)
+    for recipe in RECIPES.values():
+        if recipe.network == network.name:
+            return recipe
+    raise UseError(f"no recipe trains {network.name}: say which data to use with --recipe")
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What was asked of the run of a folder, or of the run beside whose files a weight file is."""
+    if not path.is_dir() and path.name != RunFolder(path.parent).weights.name:
+        return {}
+    return RunFolder(path if path.is_dir() else path.parent).description() or {}
+
+
+def _trained_on(path: Path, network: Network, own: Path) -> TrainedOn:
+    """Whose images the network of a run or a file knows, which shall be shown a user's own."""
+    if described := _described(path):
+        if (data := described.get("data")) is None:
+            return "recipe"
+        return "own" if Path(data) == own.expanduser().resolve() else Path(data)
+    # a file alone does not say; a network of another shape than published saw a user's images
+    usual = ZOO[str(network.name)]
+    same = (network.image_shape, network.n_classes) == (usual.image_shape, usual.n_classes)
+    return "recipe" if same else "own"
+
+
+def _classes(path: Path) -> tuple[str, ...]:
+    """Names of the classes a network was trained on, by label; none where no file says them."""
+    said = describe(find_weights(path))
+    described = _described(path) or said["trained"]
+    named = said["classes"] or described.get("classes") or ()
+    if named or described.get("data") is not None or "recipe" not in described:
+        return tuple(named)
+    return find(get(str(described["recipe"])).dataset).classes
+
+
+def check_held_out(place: Path, own: Path) -> None:
+    """Refuse images that are not those of a run: every tenth may be one it was trained on."""
+    before = _described(place).get("files_sha256")
+    if before is None or "validation" in folder_parts(own):
+        return
+    if before != describe_folder(own).get("files_sha256"):
+        raise UseError(
+            f"{own} has images of other names or sizes than {place} was trained on, so that those "
+            "it held out are not known: put them back, or give test images with --data"
+        )
+
+
+def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe, Path | None]:
+    """The recipe and the user's own images of runs, which must have seen images alike.
+
+    What one of them was trained on is no validation image of any.
+    """
+    first = find_recipe(paths[0], networks[0])
+    recipes = [first]
+    own = _described(paths[0]).get("data")
+    for path, network in zip(paths[1:], networks[1:], strict=True):
+        other = find_recipe(path, network)
+        recipes.append(other)
+        same = all(
+            getattr(other, key) == getattr(first, key)
+            for key in ("dataset", "test_dataset", "test_transforms", "measure")
+        )
+        # a weight file does not say what it was trained on
+        if not same or (_described(path) and _described(path).get("data") != own):
+            raise UseError(
+                f"{paths[0]} and {path} were trained on images of different kinds: score them one "
+                "by one, or say with --recipe whose images to use"
+            )
+    chosen = min(recipes, key=lambda one: (one.hold_out, "hold_out" not in one.asked))
+    return chosen, None if own is None else Path(own)
+
+
+def _sources(
+    paths: Sequence[Path],
+    places: Sequence[Path],
+    networks: Sequence[Network],
+    chosen: Recipe,
+    own: Path | None,
+    data_dir: Path | None,
+) -> Sources:
+    """The images that all of these networks can be shown, by what each was trained on."""
+    known: set[TrainedOn] = {"own"}
+    named: set[tuple[str, ...]] = set()
+    if own is not None:
+        pairs = zip(places, networks, strict=True)
+        known = {_trained_on(place, network, own) for place, network in pairs}
+        named = {_classes(place) for place in places} - {()}
+    if len(known) > 1 or len(named) > 1:
+        names = " and ".join(map(str, paths))
+        raise UseError(f"{names} were trained on different images: score them one by one")
+    sources = load_sources(
+        chosen,
+        root=data_dir,
+        own=own,
+        device=next(networks[0].parameters()).device,
+        trained_on=known.pop(),
+        image_shape=networks[0].image_shape,
+        classes=named.pop() if named else (),
+    )
+    here = "name another --recipe, or the folder of your own images with --data"
+    remedy = here if own is None else "give a folder that has them"
+    for path, network in zip(paths, networks, strict=True):
+        if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
+            raise UseError(
+                f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "
+                f"data have {sources.image_shape} of {sources.n_classes}: {remedy}"
+            )
+    return sources
+
+
+def _part(sources: Sources, split: str, whose: str) -> Source:
+    """The test or the validation images."""
+    source, other, there = sources.test, "validation", sources.validation
+    if split == "validation":
+        source, other, there = sources.validation, "test", sources.test
+    if source is None:
+        hint = "" if there is None else f"; it has {other} images: --split {other}"
+        raise UseError(f"there are no {split} images: {whose} has none{hint}")
+    return source
+
+
+def evaluate_files(
+    paths: Sequence[Path],
+    *,
+    recipe: str | None = None,
+    data_dir: Path | None = None,
+    own_data: Path | None = None,
+    split: str = "test",
+    draws: int | None = None,
+    device: str = "auto",
+    progress: Callable[[str, int, int], None] = lambda name, of, images: None,
+) -> dict[str, dict[str, Any]]:
+    """Percent of images right, by path; of several networks also ``"ensemble"``.
+
+    Of shipped weights ``"weights"`` names their recipe, perhaps another than the one asked for.
+
+    Args:
+        paths: run folders, weight files, or names of recipes whose weights are shipped; all are
+            scored in float32.
+        recipe: whose data and transforms to use; None for the run's own.
+        data_dir: the data folder.
+        own_data: a folder with one folder of images per class, instead; None for the run's own.
+            They are resized and normalized as the network's training images were, and all of them
+            count if the folder has no test part and the network was not trained on it. The class
+            folders have the names of the network's classes, or their numbers.
+        split: "test" or "validation".
+        draws: how often a set made of digits is drawn, such as MultiMNIST's pairs; None for test
+            images as often as the recipe has them drawn, and once for others.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        progress: told a network's name, how many images it shall see, and how many more it has.
+    """
+    if split not in ("test", "validation"):
+        raise UseError(f"split must be test or validation, not {split!r}")
+    if draws is not None and draws < 1:
+        raise UseError(f"images must be drawn at least once, not {draws} times")
+    process = Process(choose_device(device))
+    places = [find_place(path) for path in paths]
+    networks = [load(find_weights(place), device=process.device) for place in places]
+    if recipe is not None:
+        try:
+            chosen = get(recipe)
+        except ValueError as error:
+            raise UseError(str(error)) from None
+    else:
+        chosen, mine = _chosen(places, networks)
+        own_data = own_data or mine
+    sources = _sources(paths, places, networks, chosen, own_data, data_dir)
+    source = _part(sources, split, str(own_data or chosen.name))
+    if draws is None:
+        draws = sources.test_draws if split == "test" else 1
+    if draws > 1 and not isinstance(source, FromDigits):
+        raise UseError(f"{source!r} is the same whenever it is drawn: leave out --draws")
+    if own_data is not None and split == "validation":
+        for place in places:
+            check_held_out(place, own_data.expanduser())
+    contestants: dict[str, torch.nn.Module] = dict(zip(map(str, paths), networks, strict=True))
+    if len(networks) > 1:
+        contestants["ensemble"] = Ensemble(networks)
+    scores = {}
+    for name, contestant in contestants.items():
+        found = score(
+            contestant,
+            source,
+            measure=chosen.measure,
+            n_classes=sources.n_classes,
+            process=process,
+            transforms=sources.test_transforms,
+            precision="float32",
+            draws=draws,
+            on_batch=partial(progress, name, draws * len(source)),
+        )
+        scores[name] = {"percent": found.percent, "right": found.right, "images": found.images}
+    for path, place in zip(paths, places, strict=True):
+        if place.is_file() and (trained := describe(place)["trained"]):
+            scores[str(path)]["weights"] = trained.get("recipe")
+    return scores

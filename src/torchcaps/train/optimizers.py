@@ -1,0 +1,174 @@
+"""Optimizers as recipes describe them, and their state as named tensors."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torchcaps.layers import ClassCapsules, ConvCapsules, ConvTransformCapsules, LinearCapsules
+from torchcaps.optim import Muon
+from torchcaps.recipes import Recipe
+from torchcaps.recipes.schedules import Clock
+from torchcaps.routing import DiscriminativeRouting
+
+__all__ = [
+    "coefficients",
+    "lr_factor",
+    "make_optimizers",
+    "optimizer_tensors",
+    "restore_optimizer",
+    "set_lr",
+]
+
+VOTERS = (ClassCapsules, ConvCapsules, ConvTransformCapsules, LinearCapsules)
+"""Every layer that has vote weights ``[i j d e]``."""
+
+
+def coefficients(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The coefficients of discriminative routing, which climb an objective of their own."""
+    return [
+        (f"{name}.coefficients", module.coefficients)
+        for name, module in network.named_modules()
+        if isinstance(module, DiscriminativeRouting)
+    ]
+
+
+def make_optimizers(
+    recipe: Recipe, network: nn.Module, device: torch.device
+) -> tuple[Optimizer, Optimizer | None]:
+    """What trains the weights, and what trains discriminative routing's coefficients."""
+    apart = coefficients(network) if recipe.coefficient_lr else []
+    ids = {id(parameter) for _, parameter in apart}
+    weights = [p for p in network.parameters() if id(p) not in ids]
+    groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": recipe.weight_decay}]
+    if not recipe.decay_all:
+        spared = _spared(network)
+        groups = [
+            {
+                "params": [p for p in weights if id(p) not in spared],
+                "weight_decay": recipe.weight_decay,
+            },
+            {"params": [p for p in weights if id(p) in spared], "weight_decay": 0.0},
+        ]
+    if _made(recipe.optimizer) is Muon:
+        groups = _by_kind(groups, network)
+    groups = [group for group in groups if group["params"]]
+    main = recipe.optimizer(groups, **_options(recipe.optimizer, recipe.lr, device))
+    if not apart:
+        return main, None
+    options = _options(recipe.coefficient_optimizer, recipe.coefficient_lr, device)
+    return main, recipe.coefficient_optimizer([p for _, p in apart], maximize=True, **options)
+
+
+def _by_kind(groups: list[dict[str, Any]], network: nn.Module) -> list[dict[str, Any]]:
+    """The same groups, convolutions and vote weights apart from what Muon leaves to Adam."""
+    kinds = {}
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            kinds[id(module.weight)] = "filters"
+        elif isinstance(module, VOTERS):
+            kinds[id(module.weight)] = "votes"
+    return [
+        {**group, "params": [p for p in group["params"] if kinds.get(id(p)) == kind], "kind": kind}
+        for group in groups
+        for kind in ("filters", "votes", None)
+    ]
+
+
+def _made(optimizer: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
+    """The class that is called in the end."""
+    return optimizer.func if isinstance(optimizer, partial) else optimizer
+
+
+def _spared(network: nn.Module) -> set[int]:
+    """Parameters that stay out of weight decay: vectors, biases of any shape, norms."""
+    return {
+        id(parameter)
+        for module in network.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.dim() < 2 or name.startswith(("bias", "beta")) or _is_norm(module)
+    }
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
+
+
+def _options(
+    optimizer: Callable[..., Optimizer], lr: float, device: torch.device
+) -> dict[str, object]:
+    """The learning rate, and on a GPU what lets a step run without the host."""
+    if device.type != "cuda":
+        return {"lr": lr}
+    known = signature(_made(optimizer)).parameters
+    options: dict[str, object] = {"lr": torch.tensor(lr, device=device)}
+    if "fused" in known:
+        options["fused"] = True
+    if "capturable" in known:
+        options["capturable"] = True
+    return options
+
+
+def set_lr(optimizer: Optimizer, lr: float) -> None:
+    """Change the learning rate, in place where a captured step reads it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr
+
+
+def optimizer_tensors(
+    optimizer: Optimizer, names: Mapping[int, str], prefix: str
+) -> dict[str, Tensor]:
+    """The state as ``prefix/entry/parameter`` tensors.
+
+    Args:
+        optimizer: what holds it.
+        names: the name of each parameter, by its id.
+        prefix: first part of every key.
+    """
+    tensors = {}
+    for parameter, entries in optimizer.state.items():
+        for entry, value in entries.items():
+            if value is not None:
+                key = f"{prefix}/{entry}/{names[id(parameter)]}"
+                tensors[key] = torch.as_tensor(value).detach()
+    return tensors
+
+
+def restore_optimizer(
+    optimizer: Optimizer,
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    stored: Mapping[str, Tensor],
+    prefix: str,
+) -> None:
+    """Put back what :func:`optimizer_tensors` gave."""
+    by_name = dict(parameters)
+    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    optimizer.state.clear()
+    for key, value in stored.items():
+        start, _, rest = key.partition("/")
+        entry, _, name = rest.partition("/")
+        if start != prefix or id(by_name[name]) not in own:
+            continue
+        parameter = by_name[name]
+        # a step count stays where the optimizer keeps it: on the GPU only where it is captured
+        device = parameter.device
+        if entry == "step" and not optimizer.defaults.get("capturable"):
+            device = device if optimizer.defaults.get("fused") else torch.device("cpu")
+        kept = value.to(device, copy=True)
+        if kept.shape == parameter.shape:  # fused steps want the memory format of the parameter
+            kept = torch.empty_like(parameter, dtype=kept.dtype).copy_(kept)
+        optimizer.state[parameter][entry] = kept
+
+
+def lr_factor(recipe: Recipe, clock: Clock) -> float:
+    """Of the learning rate at a step."""
+    rise = recipe.warmup * clock.steps_per_epoch
+    warm = min(1.0, (clock.step + 1) / rise) if rise >= 1 else 1.0
+    return warm * recipe.schedule(clock)

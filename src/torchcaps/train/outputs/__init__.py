@@ -1,0 +1,1 @@
+"""Outputs of a run: its folder, progress report and TensorBoard events."""

@@ -1,0 +1,62 @@
+"""Scalars and images for TensorBoard, where it is installed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchcaps.data import Batches
+from torchcaps.models import Network
+from torchcaps.train.images import Sources
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+__all__ = ["Board"]
+
+
+class Board:
+    """Writes events into a folder; does nothing where tensorboard is not installed."""
+
+    def __init__(self, folder: Path, *, on: bool, step: int) -> None:
+        self.writer: SummaryWriter | None = None
+        if not on:
+            return
+        try:
+            from torch.utils import tensorboard
+        except Exception:  # not installed, or not importable beside this build of torch
+            return
+        self.writer = tensorboard.SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """The numbers of an epoch."""
+        if self.writer is None:
+            return
+        for key in ("loss", "train", "validation", "test", "lr", "images_per_s", "peak_mib"):
+            if row.get(key) is not None:
+                self.writer.add_scalar(key, row[key], row["step"])
+
+    def images(self, network: Network, sources: Sources, step: int) -> None:
+        """A row of test images above a row of their reconstructions."""
+        test = sources.test
+        if self.writer is None or test is None:
+            return
+        few = torch.arange(min(8, len(test)), device=next(network.parameters()).device)
+        inputs = Batches(test, 8, transforms=sources.test_transforms).batch(few).images
+        with torch.no_grad():
+            reconstructions = network(inputs).reconstruction
+        shown = inputs.float()
+        shown = (shown - shown.min()) / (shown.max() - shown.min()).clamp_min(1e-6)
+        if reconstructions is not None:
+            made = reconstructions.float()
+            made = made.amax(dim=1) if made.dim() == 5 else made
+            shown = torch.cat([shown, made])
+        if shown.shape[1] == 2:
+            shown = shown[:, :1]
+        rows = [torch.cat(list(part), dim=-1) for part in shown.split(8)]
+        self.writer.add_image("images and reconstructions", torch.cat(rows, dim=-2), step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self.writer is not None:
+            self.writer.close()

@@ -1,0 +1,334 @@
+"""Downloads from a local server that behaves in every bad way."""
+
+import errno
+import hashlib
+import io
+import multiprocessing
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import helpers.data_files as files
+from torchcaps.data import download as module
+from torchcaps.data.download import DownloadError, fetch
+from torchcaps.data.sets.canonical import Download
+
+CONTENT = bytes(range(256)) * 400
+
+
+@dataclass
+class Server:
+    url: str = ""
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    cut: int = 1
+
+
+@contextmanager
+def serving(content: bytes = CONTENT) -> Iterator[Server]:
+    server = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+        def do_GET(self) -> None:
+            wanted = self.headers.get("Range")
+            server.requests.append((self.path, wanted))
+            kind = self.path.split("/")[1]
+            start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+            if kind == "missing":
+                self.send_error(404)
+                return
+            if kind == "page":
+                self.answer(b"<html>" + content, 200, "text/html")
+                return
+            if kind == "wrong":
+                self.answer(bytes(len(content)), 200)
+                return
+            if kind == "long":
+                self.answer(content + b"more", 200)
+                return
+            if kind == "stalled":
+                self.head(len(content), 200)
+                self.wfile.write(content[:1000])
+                self.wfile.flush()
+                time.sleep(3)
+                return
+            if kind == "short":
+                self.answer(content[: len(content) // 2], 200)
+                return
+            if kind == "slow":
+                time.sleep(0.5)
+            body = content if kind == "noresume" else content[start:]
+            self.head(len(body), 206 if wanted and kind != "noresume" else 200)
+            if kind == "cut" and server.cut:
+                server.cut -= 1
+                body = body[: len(body) // 2]
+            self.wfile.write(body)
+
+        def head(self, length: int, status: int, kind: str = "application/gzip") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+
+        def answer(self, body: bytes, status: int, kind: str = "application/gzip") -> None:
+            self.head(len(body), status, kind)
+            self.wfile.write(body)
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.daemon_threads = True
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    server.url = f"http://127.0.0.1:{http.server_address[1]}"
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+
+
+def wanted(
+    server: Server, *kinds: str, content: bytes = CONTENT, archive: bool = False
+) -> Download:
+    return Download(
+        "set/file.gz",
+        tuple(f"{server.url}/{kind}/file.gz" for kind in kinds),
+        f"sha256:{hashlib.sha256(content).hexdigest()}",
+        len(content),
+        archive,
+    )
+
+
+def leftovers(folder: Path) -> list[str]:
+    names = (path.name for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in names if not name.endswith(".lock"))
+
+
+def get(download: Download, folder: Path) -> None:
+    fetch(download, folder, needs="set/file.gz", limit=1 << 20)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("good",),
+        ("missing", "good"),
+        ("page", "good"),
+        ("wrong", "good"),
+        ("long", "good"),
+        ("short", "good"),
+        ("cut",),
+        ("missing", "wrong", "page", "cut"),
+        ("noresume",),
+    ],
+)
+def test_a_file_arrives_whole_from_the_first_source_that_has_it(
+    tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    with serving() as server:
+        get(wanted(server, *kinds), tmp_path)
+    assert (tmp_path / "set" / "file.gz").read_bytes() == CONTENT
+    assert leftovers(tmp_path) == ["file.gz"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("missing", "answers 404"),
+        ("page", "web page"),
+        ("wrong", "another hash"),
+        ("long", "more bytes"),
+        ("short", "bytes"),
+        ("stalled", "timed out"),
+    ],
+)
+def test_a_broken_source_is_one_sentence_and_no_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 0.3 if kind == "stalled" else 20.0)
+    with serving() as server, pytest.raises(DownloadError, match=reason) as caught:
+        get(wanted(server, kind), tmp_path)
+    message = str(caught.value)
+    assert "set/file.gz" in message
+    assert str(tmp_path) in message
+    assert f"{server.url}/{kind}/file.gz" in message
+    assert "\n" not in message
+    assert not (tmp_path / "set" / "file.gz").exists()
+    begun = ["file.gz.part"] if kind == "short" else []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == begun
+    assert (tmp_path / "set").exists() == bool(begun)
+
+
+def test_a_failed_download_removes_the_folders_it_made_and_no_others(tmp_path: Path) -> None:
+    with serving() as server:
+        for folder in (tmp_path / "there", tmp_path / "new" / "deep"):
+            (tmp_path / "there").mkdir(exist_ok=True)
+            with pytest.raises(DownloadError, match="answers 404"):
+                get(wanted(server, "missing"), folder)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def test_no_server_at_all_is_one_sentence(tmp_path: Path) -> None:
+    with serving() as server:
+        pass
+    with pytest.raises(DownloadError, match="cannot be reached") as caught:
+        get(wanted(server, "good", "good"), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_partial_file_is_continued_where_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "file.gz.part").write_bytes(CONTENT[:70_000])
+    with serving() as server:
+        get(wanted(server, "good"), tmp_path)
+        assert server.requests == [("/good/file.gz", "bytes=70000-")]
+    assert (tmp_path / "set" / "file.gz").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("partial", [b"x" * 70_000, b"x" * len(CONTENT), b"x" * 200_000])
+def test_a_wrong_partial_file_is_thrown_away(tmp_path: Path, partial: bytes) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "file.gz.part").write_bytes(partial)
+    with serving() as server:
+        get(wanted(server, "good", "good"), tmp_path)
+    assert (tmp_path / "set" / "file.gz").read_bytes() == CONTENT
+
+
+def _fetch_in_process(download: Download, folder: str) -> bool:
+    get(download, Path(folder))
+    return (Path(folder) / "set" / "file.gz").read_bytes() == CONTENT
+
+
+def test_eight_processes_at_once_fetch_once(tmp_path: Path) -> None:
+    with serving() as server:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(8) as pool:
+            work = [(wanted(server, "slow"), str(tmp_path))] * 8
+            assert pool.starmap(_fetch_in_process, work) == [True] * 8
+        assert len(server.requests) == 1
+    assert leftovers(tmp_path) == ["file.gz"]
+
+
+def _fail_in_process(download: Download, folder: str) -> str:
+    with pytest.raises(DownloadError) as caught:
+        get(download, Path(folder))
+    return str(caught.value)
+
+
+def test_processes_that_fail_at_once_all_say_why(tmp_path: Path) -> None:
+    with serving() as server:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(4) as pool:
+            for number in range(5):
+                work = [(wanted(server, "missing"), str(tmp_path / str(number)))] * 4
+                for message in pool.starmap(_fail_in_process, work):
+                    assert "answers 404" in message
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.name == "set"]
+
+
+def archive_of(name: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        info = tarfile.TarInfo(name)
+        info.size = 5
+        archive.addfile(info, io.BytesIO(b"12345"))
+    return files.gz(file.getvalue())
+
+
+def test_archives_are_unpacked_and_removed(tmp_path: Path) -> None:
+    packed = archive_of("inner/data")
+    with serving(packed) as server:
+        download = wanted(server, "good", content=packed, archive=True)
+        fetch(download, tmp_path, needs="set/inner/data", limit=100)
+    assert (tmp_path / "set" / "inner" / "data").read_bytes() == b"12345"
+    assert leftovers(tmp_path) == ["data"]
+
+
+def test_an_archive_the_user_put_there_is_unpacked_offline_and_kept(tmp_path: Path) -> None:
+    packed = archive_of("inner/data")
+    with serving() as server:
+        pass
+    download = wanted(server, "good", content=packed, archive=True)
+    with pytest.raises(FileNotFoundError, match="downloading is off"):
+        fetch(download, tmp_path, needs="set/inner/data", limit=100, offline=True)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "file.gz").write_bytes(packed)
+    fetch(download, tmp_path, needs="set/inner/data", limit=100, offline=True)
+    assert leftovers(tmp_path) == ["data", "file.gz"]
+
+
+def test_an_archive_with_another_hash_is_not_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "file.gz").write_bytes(archive_of("inner/data"))
+    with serving() as server:
+        download = wanted(server, "good", archive=True)
+        with pytest.raises(ValueError, match="differs from the published"):
+            fetch(download, tmp_path, needs="set/inner/data", limit=100)
+    assert leftovers(tmp_path) == ["file.gz"]
+
+
+def test_an_archive_without_the_wanted_file_is_refused(tmp_path: Path) -> None:
+    packed = archive_of("other")
+    with serving(packed) as server:
+        download = wanted(server, "good", content=packed, archive=True)
+        with pytest.raises(DownloadError, match="does not hold it"):
+            fetch(download, tmp_path, needs="set/inner/data", limit=100)
+
+
+def test_a_file_without_a_known_hash_is_never_fetched(tmp_path: Path) -> None:
+    with serving() as server:
+        download = Download("set/file.gz", (f"{server.url}/good/file.gz",), "", len(CONTENT))
+        with pytest.raises(DownloadError, match="hash is not known"):
+            get(download, tmp_path)
+        assert server.requests == []
+
+
+def test_a_full_disk_is_noticed_before_the_first_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": 10})
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    with serving() as server:
+        with pytest.raises(DownloadError, match=f"needs {len(CONTENT)} more bytes but 10 bytes"):
+            get(wanted(server, "good"), tmp_path)
+        assert server.requests == []
+
+
+def test_a_disk_that_fills_up_is_named_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module._Resuming, "_copy", full)
+    with serving() as server, pytest.raises(DownloadError, match="more bytes but") as caught:
+        get(wanted(server, "good"), tmp_path)
+    assert str(tmp_path / "set" / "file.gz") in str(caught.value)
+    assert not (tmp_path / "set" / "file.gz").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "set").write_text("a file where the folder should be")
+    with serving() as server:
+        with pytest.raises(DownloadError, match="cannot be written to") as caught:
+            get(wanted(server, "good"), tmp_path)
+        assert server.requests == []
+    assert "\n" not in str(caught.value)
+
+
+def test_without_pooch_the_sentence_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with serving() as server, pytest.raises(DownloadError, match="pooch is not installed"):
+        get(wanted(server, "good"), tmp_path)

@@ -1,0 +1,101 @@
+"""The same on a GPU: values and gradients against float64 on the CPU, autocast, compilation."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchcaps as tc
+from helpers.routings import ROUTINGS
+from layers.test_layers import SmallNetwork
+from torchcaps.models.backbones import ImageConv2d
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning"),
+]
+
+
+def outputs_and_gradients(
+    routing: tc.Routing, votes: Tensor, activations: Tensor, towards: Tensor
+) -> list[Tensor]:
+    votes, activations = votes.detach().requires_grad_(), activations.detach().requires_grad_()
+    routed = routing(votes, activations)
+    (routed.poses.double() * towards.to(votes.device)).sum().backward()
+    assert votes.grad is not None
+    gradients = [votes.grad, *(p.grad for p in routing.parameters() if p.grad is not None)]
+    return [x.detach().double().cpu() for x in (*routed, *gradients)]
+
+
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_values_and_gradients_are_those_of_float64(name: str) -> None:
+    torch.manual_seed(0)
+    exact = ROUTINGS[name](50, 7, 16).double()
+    votes, activations = torch.randn(3, 50, 7, 16).double(), torch.rand(3, 50).double()
+    towards = torch.randn(3, 7, 16).double()
+    on_gpu = copy.deepcopy(exact).float().cuda()
+    got = outputs_and_gradients(on_gpu, votes.float().cuda(), activations.float().cuda(), towards)
+    expected = outputs_and_gradients(exact, votes, activations, towards)
+    for a, b in zip(got, expected, strict=True):
+        assert (a - b).norm() <= 1e-3 * b.norm() + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [(name, "default") for name in ROUTINGS]
+    + [(name, "reduce-overhead") for name in ("dynamic", "em", "inverted-attention-3", "pairwise")],
+)
+def test_networks_compile_and_run_in_bfloat16(name: str, mode: str) -> None:
+    torch.manual_seed(0)
+    network = SmallNetwork(ROUTINGS[name]).cuda()
+    images = torch.randn(8, 3, 6, 6, device="cuda")
+    plain = network(images)
+    compiled = torch.compile(network, fullgraph=True, mode=mode)
+    for a, b in zip(compiled(images), plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        routed = compiled(images)
+    assert all(bool(x.isfinite().all()) for x in routed)
+    routed.poses.float().sum().backward()
+    assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in network.parameters())
+
+
+def test_competition_over_the_image_runs_on_the_gpu() -> None:
+    torch.manual_seed(0)
+    layer = tc.ConvCapsules(
+        8,
+        4,
+        16,
+        16,
+        kernel_size=3,
+        stride=2,
+        routing=tc.EMRouting,
+        matrix=True,
+        competition="image",
+    )
+    capsules = tc.Capsules(torch.randn(2, 9, 9, 8, 16), torch.rand(2, 9, 9, 8))
+    expected = layer(capsules)
+    got = layer.cuda()(tc.Capsules(*(x.cuda() for x in capsules if x is not None)))
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_are_convolved_by_patches(channels: int) -> None:
+    torch.manual_seed(0)
+    conv = ImageConv2d(channels, 64, 9).cuda()
+    images = torch.rand(4, channels, 28, 28, device="cuda")
+    images = images.contiguous(memory_format=torch.channels_last)
+    exact = copy.deepcopy(conv).cpu().double()(images.cpu().double())
+    assert (conv(images).cpu() - exact).abs().max() <= 1e-4
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        low = conv(images)
+    assert low.dtype == torch.bfloat16
+    assert low.is_contiguous(memory_format=torch.channels_last)
+    assert (low.cpu() - exact).abs().max() <= 0.02
+    low.float().sum().backward()
+    asked = images.clone().requires_grad_()
+    conv(asked).sum().backward()
+    assert asked.grad is not None

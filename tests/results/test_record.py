@@ -1,0 +1,99 @@
+"""What the repository holds: its record, curves, tables and weights tell one story."""
+
+import re
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from torchcaps.data import missing_files
+from torchcaps.models.files import describe
+from torchcaps.models.pretrained import MOST_BYTES, facts, shipped
+from torchcaps.models.zoo import count_parameters
+from torchcaps.recipes import RECIPES
+from torchcaps.results import ACCURACY, curve_path, read_rows, write_page, write_readme
+from torchcaps.train.evaluation.files import evaluate_files
+from torchcaps.train.evaluation.publish import TOLERANCE
+
+ROOT = Path(__file__).parents[2]
+MOST_TOGETHER = 50_000_000
+SHIPPED = shipped()
+
+
+def test_the_readme_and_the_page_are_in_step_with_the_record(tmp_path: Path) -> None:
+    rows = read_rows(ROOT / ACCURACY)
+    page = partial(write_page, weights=facts())
+    for name, write in (("README.md", write_readme), ("docs/results.md", page)):
+        copy = tmp_path / Path(name).name
+        copy.write_text((ROOT / name).read_text())
+        assert not write(copy, rows)
+
+
+def test_the_record_and_its_curves_tell_one_story() -> None:
+    record = ROOT / ACCURACY
+    rows = read_rows(record)
+    curves = {curve_path(record, each): each for each in sorted(rows, key=lambda each: each.date)}
+    assert set((record.parent / "curves").iterdir()) == set(curves)
+    for path, last in curves.items():
+        header, *lines = path.read_text().splitlines()
+        epochs = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+        assert int(epochs[-1]["epoch"]) == last.epochs, path.name
+        held_out = [float(epoch["validation"]) for epoch in epochs if epoch["validation"]]
+        if last.validation is None:
+            assert not held_out, path.name
+        else:
+            assert max(held_out) == pytest.approx(last.validation, abs=6e-4), path.name
+        assert float(epochs[-1]["seconds"]) == pytest.approx(last.seconds, abs=0.15), path.name
+        steps = int(epochs[-1]["step"]) / last.epochs
+        assert steps == int(epochs[0]["step"]) / int(epochs[0]["epoch"]), path.name
+
+
+def test_every_row_of_the_record_is_one_run_of_a_recipe_of_ours() -> None:
+    rows = read_rows(ROOT / ACCURACY)
+    assert len({each.weights_sha256 for each in rows}) == len(rows)
+    for each in rows:
+        recipe = RECIPES[each.recipe]
+        assert each.paper == recipe.published.value, each
+        assert each.parameters == count_parameters(recipe.network), each
+        epochs = re.search(r"epochs=(\d+) of (\d+)", each.modified)
+        told = (int(epochs[1]), int(epochs[2])) if epochs else (each.epochs, each.epochs)
+        assert told == (each.epochs, recipe.epochs), each
+        assert re.fullmatch(r"[0-9a-f]{7,40}", each.commit), each
+        assert re.fullmatch(r"[0-9a-f]{64}", each.weights_sha256), each
+        assert f"torchcaps train {each.recipe}" in each.command, each
+
+
+def test_the_shipped_files_stay_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in SHIPPED.values()}
+    assert {name: size for name, size in sizes.items() if size > MOST_BYTES} == {}
+    assert sum(sizes.values()) <= MOST_TOGETHER
+
+
+@pytest.mark.parametrize("recipe", SHIPPED)
+def test_a_shipped_file_is_of_a_run_of_the_record(recipe: str) -> None:
+    described = describe(SHIPPED[recipe])
+    trained = described["trained"]
+    assert (trained["recipe"], described["network"]) == (recipe, RECIPES[recipe].network)
+    assert described["overrides"].get("iterations") == RECIPES[recipe].iterations
+    runs = [r for r in read_rows(ROOT / ACCURACY) if r.weights_sha256 == trained["weights_sha256"]]
+    assert [(r.recipe, r.seed, r.modified) for r in runs] == [
+        (recipe, trained["seed"], trained["modified"])
+    ]
+    assert abs(trained["test"] - runs[0].test) <= TOLERANCE
+
+
+CHECKED = [name for name in SHIPPED if RECIPES[name].dataset in ("mnist", "fashion_mnist")]
+
+
+@pytest.mark.parametrize("recipe", CHECKED)
+def test_a_shipped_file_gives_its_number_on_the_real_images(recipe: str) -> None:
+    chosen = RECIPES[recipe]
+    for name in (chosen.dataset, chosen.test_dataset or chosen.dataset):
+        if missing_files(name):
+            pytest.skip(f"no {name} in the data folder")
+    trained = describe(SHIPPED[recipe])["trained"]
+    start = time.perf_counter()
+    (score,) = evaluate_files([SHIPPED[recipe]], device="cpu").values()
+    assert score["images"] == trained["images"]
+    assert abs(score["percent"] - trained["test"]) <= 0.02, f"{time.perf_counter() - start:.0f} s"
