@@ -1,7 +1,7 @@
 """torchcaps: capsule networks for PyTorch, correct to the papers."""
 
 from torchcaps import data
-from torchcaps.capsules import Capsules, Output, Routed, Votes
+from torchcaps.capsules import Capsules, Output, Routed
 from torchcaps.functional import (
     binary_cross_entropy_loss,
     cross_entropy_loss,
@@ -53,6 +53,7 @@ from torchcaps.routing import (
     InvertedAttentionRouting,
     PairwiseRouting,
     Routing,
+    Sizes,
     attention_routing,
     discriminative_objective,
     discriminative_routing,
@@ -61,6 +62,7 @@ from torchcaps.routing import (
     inverted_attention_routing,
     pairwise_agreement,
 )
+from torchcaps.votes import Votes
 
 __version__ = "0.1.0.dev0"
 
@@ -95,6 +97,7 @@ __all__ = [
     "ResCapsNet",
     "Routed",
     "Routing",
+    "Sizes",
     "Squash",
     "VoteNorm",
     "Votes",

@@ -1,19 +1,13 @@
-"""What travels through a capsule network: capsules, votes not yet cast, routed capsules, output.
+"""Capsules, routed capsules and the output of a network.
 
 Axes: b batch (and folded positions), i child, j parent, d child pose, e parent pose, h w image,
 p q rows and columns of a matrix pose.
 """
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from torchcaps.functional import Pair, windows
-
-__all__ = ["Capsules", "Output", "Routed", "Votes", "Window"]
 
 
 class Capsules(NamedTuple):
@@ -61,163 +55,6 @@ class Output(NamedTuple):
     capsules: Capsules | None = None
     couplings: tuple[Tensor, ...] = ()
     reconstruction: Tensor | None = None
-
-
-class Window(NamedTuple):
-    """How windows slide over a grid of capsules: size, step and padding, each of rows, columns."""
-
-    kernel_size: Pair
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Votes:
-    """Votes that have not been cast: child poses and the weights they will be multiplied with.
-
-    The vote of child i for parent j is its pose, read as a matrix of p rows and q columns, times a
-    q x r matrix; a vector pose is a matrix of one row, so p follows from the shapes:
-
-        vote[b, i, j, (p r)] = sum_q poses[b, i, (p q)] weight[i, j, q, r] * scale + bias
-
-    Args:
-        poses: child poses ``[b i d]`` with d = p q; with ``window`` a grid of them ``[b h w t d]``,
-            whose windows ``[(b h' w') (k t) d]`` are cut where they are needed.
-        weight: ``[i j q r]``; with fewer than i rows, every t-th child shares one: child i uses
-            row i modulo t, which for capsules taken from a grid shares weights over positions.
-        scale: factor that broadcasts to ``[i j e]`` (batch normalization), or None.
-        bias: summand that broadcasts to ``[i j e]`` (bias, coordinate addition), or None.
-        child: integers ``[b i]`` below b * i, or None. Slots with the same number show one child to
-            several windows; routings that let parents of different windows compete need it.
-        window: how windows slide over ``poses``, or None if these are the children of one window
-            in a row.
-    """
-
-    poses: Tensor
-    weight: Tensor
-    scale: Tensor | None = None
-    bias: Tensor | None = None
-    child: Tensor | None = None
-    window: Window | None = None
-
-    def __post_init__(self) -> None:
-        if self.window is None and self.poses.dim() != 3:
-            raise ValueError(f"child poses must be [b i d], not {list(self.poses.shape)}")
-        if self.window is not None and self.poses.dim() != 5:
-            raise ValueError(f"a grid of poses must be [b h w i d], not {list(self.poses.shape)}")
-        if self.weight.dim() != 4:
-            raise ValueError(f"a vote weight must be [i j q r], not {list(self.weight.shape)}")
-        if 0 in self.weight.shape:
-            raise ValueError(f"a vote weight {list(self.weight.shape)} needs at least one entry")
-        _, n_children, _, _ = self.shape
-        d_child = self.poses.shape[-1]
-        shared, _, q, _ = self.weight.shape
-        if n_children % shared:
-            raise ValueError(f"{n_children} children cannot share the weights of {shared} evenly")
-        if d_child % q:
-            raise ValueError(
-                f"a pose of {d_child} numbers does not divide into rows of {q}, as the weight "
-                f"{list(self.weight.shape)} needs"
-            )
-        check_alike("child poses", self.poses, "the weights", self.weight)
-
-    @property
-    def rows(self) -> int:
-        """Rows p of a pose; 1 for vector poses."""
-        return self.poses.shape[-1] // self.weight.shape[2]
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Shape ``(b, i, j, e)`` of the dense votes."""
-        b, i = self.poses.shape[0], self.poses.shape[-2]
-        if self.window is not None:
-            kernel_size, stride, padding = self.window
-            i *= kernel_size[0] * kernel_size[1]
-            for n, k, s, p in zip(self.poses.shape[1:3], kernel_size, stride, padding, strict=True):
-                b *= (n + 2 * p - k) // s + 1
-        _, j, _, r = self.weight.shape
-        return b, i, j, self.rows * r
-
-    def children(self) -> Tensor:
-        """Child poses by window, ``[b i d]``: a copy of every place per window that shows it."""
-        if self.window is None:
-            return self.poses
-        return windows(self.poses, *self.window).flatten(3, 4).flatten(0, 2)
-
-    def dense(self) -> Tensor:
-        """Cast the votes: ``[b i j e]``, laid out in memory as ``[b j i e]``.
-
-        That order turns the contractions of every routing into batched matrix products that need
-        no further copy. Cost: b i j e q multiplications; one more tensor of that size for a moment.
-        """
-        b, i, j, e = self.shape
-        t = self.weight.shape[0]
-        poses = self.children().reshape(b, i // t, t, self.rows, self.weight.shape[2])
-        votes = torch.einsum("bktpq,tjqr->bjktpr", poses, self.weight)
-        votes = votes.reshape(b, j, i, e).contiguous().transpose(1, 2)
-        if self.scale is not None:
-            votes = votes * self.scale.to(votes.dtype)
-        if self.bias is not None:
-            votes = votes + self.bias.to(votes.dtype)
-        return votes
-
-    def total(self) -> Tensor:
-        """Sum of the votes over children, ``[b j e]``, without casting them.
-
-        What uniform couplings need is one matrix product, or one convolution of the grid.
-        """
-        b, i, j, e = self.shape
-        if self.scale is not None:
-            return self.dense().sum(dim=1)
-        q, r = self.weight.shape[2:]
-        if self.window is None:
-            t = self.weight.shape[0]
-            poses = self.poses.unflatten(1, (i // t, t)).sum(dim=1) if t < i else self.poses
-            rows = poses.reshape(b, t, self.rows, q).transpose(1, 2).reshape(b, self.rows, t * q)
-            weight = self.weight.permute(0, 2, 1, 3).reshape(t * q, j * r)
-            total = (rows @ weight).reshape(b, self.rows, j, r).transpose(1, 2).reshape(b, j, e)
-        else:
-            total = self._convolved()
-        if self.bias is not None:
-            total = total + self.bias.expand(i, j, e).sum(dim=0).to(total.dtype)
-        return total
-
-    def weighed(self, coefficients: Tensor) -> "Votes":
-        """The votes times coefficients ``[i j]``, still not cast: weights and bias carry them."""
-        _, i, j, e = self.shape
-        if coefficients.shape != (i, j):
-            raise ValueError(
-                f"coefficients {list(coefficients.shape)} must be {[i, j]} for votes "
-                f"{list(self.shape)}"
-            )
-        weight = self.weight.repeat(i // self.weight.shape[0], 1, 1, 1)
-        weight = weight * coefficients[..., None, None]
-        bias = self.bias
-        if bias is not None:
-            bias = bias.expand(i, j, e) * coefficients[..., None]
-        return replace(self, poses=self.poses.to(weight.dtype), weight=weight, bias=bias)
-
-    def detach(self) -> "Votes":
-        """The same votes, from which no gradient goes back."""
-        tensors = (self.poses, self.weight, self.scale, self.bias)
-        poses, weight, scale, bias = (None if t is None else t.detach() for t in tensors)
-        assert poses is not None
-        assert weight is not None
-        return replace(self, poses=poses, weight=weight, scale=scale, bias=bias)
-
-    def _convolved(self) -> Tensor:
-        """The sum as a convolution: rows of poses join the batch, columns the channels."""
-        assert self.window is not None
-        n, height, width, t, _ = self.poses.shape
-        _, j, q, r = self.weight.shape
-        grid = self.poses.reshape(n, height, width, t, self.rows, q).permute(0, 4, 1, 2, 3, 5)
-        grid = grid.reshape(n * self.rows, height, width, t * q).permute(0, 3, 1, 2)
-        weight = self.weight.repeat(self.shape[1] // self.weight.shape[0], 1, 1, 1)
-        kernel = weight.unflatten(0, (*self.window.kernel_size, t)).permute(3, 5, 2, 4, 0, 1)
-        kernel = kernel.reshape(j * r, t * q, *self.window.kernel_size)
-        out = F.conv2d(grid, kernel, None, self.window.stride, self.window.padding)
-        out = out.permute(0, 2, 3, 1).reshape(n, self.rows, *out.shape[2:], j, r)
-        return out.permute(0, 2, 3, 4, 1, 5).reshape(-1, j, self.rows * r)
 
 
 def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:

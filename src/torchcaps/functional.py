@@ -5,7 +5,6 @@ float16 ends at 65,504, which a sum over many children can exceed: prefer bfloat
 """
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -13,27 +12,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "Pair",
     "binary_cross_entropy_loss",
     "check_classes",
-    "check_fit",
     "cross_entropy_loss",
     "fit_gaussians",
-    "full_precision",
     "lengths",
     "margin_loss",
     "multi_hot",
     "normalized_lengths",
-    "parent_major",
     "reconstruction_loss",
     "spread_loss",
     "spread_margin",
     "squash",
     "unit",
-    "windows",
 ]
-
-Pair = tuple[int, int]
 
 
 def lengths(poses: Tensor) -> Tensor:
@@ -87,73 +79,6 @@ def fit_gaussians(
     spread = (votes - mean[:, None]).square_()
     variance = torch.einsum("bij,bije->bje", share, spread) + min_variance  # line 4
     return mean, spread, variance, mass
-
-
-def logsumexp_over(values: Tensor, groups: Tensor) -> Tensor:
-    """For every entry, log of the sum of exp over the entries that have its number in ``groups``.
-
-    Numbers are integers from 0, below the number of entries; both tensors have one shape.
-    """
-    entries, groups = values.flatten(), groups.flatten()
-    floor = torch.full_like(entries, -torch.inf)
-    top = floor.scatter_reduce(0, groups, entries.detach(), "amax")[groups]
-    total = sum_over((entries - top).exp(), groups)
-    return (top + total.log()).reshape(values.shape)
-
-
-def sum_over(values: Tensor, groups: Tensor) -> Tensor:
-    """For every entry, the sum of the entries that have its number; as in logsumexp_over."""
-    groups = groups.flatten()
-    total = torch.zeros_like(values.flatten()).index_add(0, groups, values.flatten())
-    return total[groups].reshape(values.shape)
-
-
-def parent_major(votes: Tensor) -> Tensor:
-    """Votes ``[b i j e]``, checked and laid out in memory as ``[b j i e]``; free if they are so.
-
-    Contractions over children or over the pose are then batched matrix products; in any other
-    order each of them would copy all votes first.
-    """
-    if not isinstance(votes, Tensor):
-        raise ValueError(f"votes must be a tensor [b i j e], not {type(votes).__name__}")
-    if votes.dim() != 4:
-        raise ValueError(f"votes must be [b i j e], not {list(votes.shape)}")
-    if not votes.is_floating_point():
-        raise ValueError(f"votes must be floating point numbers, not {votes.dtype}")
-    if 0 in votes.shape[1:]:
-        raise ValueError(f"votes {list(votes.shape)} need at least one child, parent and entry")
-    return votes.transpose(1, 2).contiguous().transpose(1, 2)
-
-
-def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """Sliding windows ``[b h w ...] -> [b h' w' k ...]``, k running over rows, then columns.
-
-    The entry at offset (y, x) of the window at (r, c) is ``grid[r * stride + y, c * stride + x]``
-    of the zero-padded grid.
-    """
-    (kh, kw), (sh, sw), (ph, pw) = kernel_size, stride, padding
-    rest = grid.dim() - 3
-    if ph or pw:
-        grid = F.pad(grid, (0, 0) * rest + (pw, pw, ph, ph))
-    check_fit(grid, kernel_size)
-    view = grid.unfold(1, kh, sh).unfold(2, kw, sw)  # [b h' w' ... kh kw], no copy
-    view = view.movedim((-2, -1), (3, 4))
-    return view.flatten(3, 4)
-
-
-def check_fit(grid: Tensor, kernel_size: Pair, padding: Pair = (0, 0)) -> None:
-    """Refuse a grid ``[b h w ...]`` that is smaller, with its padding, than a window."""
-    (kh, kw), height, width = (
-        kernel_size,
-        *(n + 2 * p for n, p in zip(grid.shape[1:3], padding, strict=True)),
-    )
-    if height < kh or width < kw:
-        raise ValueError(f"a window of {kh}x{kw} does not fit a grid of {height}x{width} capsules")
-
-
-def full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """A context in which autocast does not lower the precision."""
-    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 def _lengths(poses: Tensor) -> Tensor:

@@ -13,12 +13,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchcaps.capsules import Routed, Votes
-from torchcaps.routing import Routing, RoutingFactory
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.routing.base import Routing, RoutingFactory, Sizes
+from torchcaps.votes import Votes
 
-__all__ = ["CONTRACT", "check_routing"]
+_Tensors = tuple[Tensor, ...]
+_Index = slice | tuple[slice, Tensor]
 
-BATCH, CHILDREN, PARENTS, POSE = 2, 7, 3, 5
+BATCH, CHILDREN, PARENTS, CHILD_POSE, POSE = 2, 7, 3, 2, 5
 
 
 def check_routing(factory: RoutingFactory) -> None:
@@ -30,8 +32,8 @@ def check_routing(factory: RoutingFactory) -> None:
 def returns_the_declared_shapes(factory: RoutingFactory) -> None:
     """Poses ``[b j e]``, activations ``[b j]``, couplings ``[b i j]``, also for sizes of one."""
     for b, i, j, e in ((2, 7, 3, 5), (1, 7, 3, 5), (2, 1, 3, 5), (2, 7, 1, 5), (2, 7, 3, 1)):
-        routing, votes, activations = _example(factory, b, i, j, e)
-        routed = routing(votes, activations)
+        routing, children, votes = _example(factory, b, i, j, e)
+        routed = routing(children, votes)
         assert isinstance(routed, Routed), "a routing returns Routed(poses, activations, couplings)"
         shapes = tuple(tuple(tensor.shape) for tensor in routed)
         assert shapes == ((b, j, e), (b, j), (b, i, j)), f"shapes {shapes} for votes {(b, i, j, e)}"
@@ -40,8 +42,8 @@ def returns_the_declared_shapes(factory: RoutingFactory) -> None:
 
 def couplings_are_the_declared_distribution(factory: RoutingFactory) -> None:
     """Couplings are at least 0 and sum to 1 over the axis named by ``competes_over``."""
-    routing, votes, activations = _example(factory)
-    couplings = routing(votes, activations).couplings
+    routing, children, votes = _example(factory)
+    couplings = routing(children, votes).couplings
     if routing.competes_over == "none":
         return
     assert (couplings >= 0).all(), "a coupling is negative"
@@ -51,36 +53,40 @@ def couplings_are_the_declared_distribution(factory: RoutingFactory) -> None:
 
 def a_sample_does_not_see_its_batch_mates(factory: RoutingFactory) -> None:
     """Routing samples together or alone gives the same."""
-    routing, votes, activations = _example(factory, b=3)
-    together = routing(votes, activations)
+    routing, children, votes = _example(factory, b=3)
+    together = routing(children, votes)
     for n in range(3):
-        alone = routing(votes[n : n + 1], activations[n : n + 1])
+        alone = routing(_taken(children, slice(n, n + 1)), votes[n : n + 1])
         for name, whole, part in zip(Routed._fields, together, alone, strict=True):
             _same(part[0], whole[n], f"the {name} of a sample depend on its batch mates")
 
 
 def gradients_are_right(factory: RoutingFactory) -> None:
-    """Gradients of all outputs by votes, activations and parameters, against differences."""
-    routing, votes, activations = _example(factory, 2, 3, 2, 3)
+    """Gradients of all outputs by votes, children and parameters equal finite differences."""
+    routing, children, votes = _example(factory, 2, 3, 2, 3)
     names = [name for name, _ in routing.named_parameters()]
 
-    def outputs(votes: Tensor, activations: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+    def outputs(votes: Tensor, poses: Tensor, present: Tensor, *values: Tensor) -> _Tensors:
         parameters = dict(zip(names, values, strict=True))
-        routed: Routed = torch.func.functional_call(routing, parameters, (votes, activations))
+        arguments = (Capsules(poses, present), votes)
+        routed: Routed = torch.func.functional_call(routing, parameters, arguments)
         assert routed.poses.requires_grad, "poses are cut off from the votes"
         assert routed.activations.requires_grad, "activations are cut off from the votes"
         return tuple(tensor for tensor in routed if tensor.requires_grad)
 
-    inputs = (votes, activations, *(p.detach().clone() for p in routing.parameters()))
+    assert children.activations is not None
+    learned = (p.detach().clone() for p in routing.parameters())
+    inputs = (votes, children.poses, children.activations, *learned)
     assert torch.autograd.gradcheck(outputs, tuple(x.requires_grad_() for x in inputs))
 
 
 def child_order_does_not_matter(factory: RoutingFactory) -> None:
     """Permuting children, and what is learned about them, permutes couplings and nothing else."""
-    routing, votes, activations = _example(factory)
+    routing, children, votes = _example(factory)
     order = torch.randperm(CHILDREN, generator=_generator())
-    expected = routing(votes, activations)
-    routed = _permuted(routing, CHILDREN, order)(votes[:, order], activations[:, order])
+    expected = routing(children, votes)
+    reordered = _taken(children, (slice(None), order))
+    routed = _permuted(routing, CHILDREN, order)(reordered, votes[:, order])
     _same(routed.poses, expected.poses, "poses depend on the order of children")
     _same(routed.activations, expected.activations, "activations depend on the order of children")
     _same(routed.couplings, expected.couplings[:, order], "couplings do not follow the children")
@@ -88,10 +94,10 @@ def child_order_does_not_matter(factory: RoutingFactory) -> None:
 
 def parent_order_does_not_matter(factory: RoutingFactory) -> None:
     """Permuting parents, and what is learned about them, permutes all outputs with them."""
-    routing, votes, activations = _example(factory)
+    routing, children, votes = _example(factory)
     order = torch.tensor([2, 0, 1])
-    expected = routing(votes, activations)
-    routed = _permuted(routing, PARENTS, order)(votes[:, :, order], activations)
+    expected = routing(children, votes)
+    routed = _permuted(routing, PARENTS, order)(children, votes[:, :, order])
     _same(routed.poses, expected.poses[:, order], "poses do not follow the parents")
     _same(routed.activations, expected.activations[:, order], "activations do not follow")
     _same(routed.couplings, expected.couplings[..., order], "couplings do not follow the parents")
@@ -100,42 +106,44 @@ def parent_order_does_not_matter(factory: RoutingFactory) -> None:
 def zero_votes_have_finite_gradients(factory: RoutingFactory) -> None:
     """Votes of exactly zero, all or one of them, give finite outputs and gradients."""
     for alone in (False, True):
-        routing, votes, activations = _example(factory)
+        routing, children, votes = _example(factory)
         votes = votes.clone()
         votes[:, 0 if alone else slice(None)] = 0
-        _check_backward(routing, votes, activations, "zero votes")
+        _check_backward(routing, children, votes, "zero votes")
 
 
 def absent_children_have_finite_gradients(factory: RoutingFactory) -> None:
     """Child activations of exactly 0 and exactly 1 give finite outputs and gradients."""
     for value in (0.0, 1.0):
-        routing, votes, activations = _example(factory)
-        _check_backward(routing, votes, torch.full_like(activations, value), "activations")
+        routing, children, votes = _example(factory)
+        assert children.activations is not None
+        present = torch.full_like(children.activations, value)
+        _check_backward(routing, Capsules(children.poses, present), votes, "activations")
 
 
 def bfloat16_stays_finite(factory: RoutingFactory) -> None:
     """bfloat16 votes, small, usual and large, give finite outputs and gradients."""
     for scale in (1e-3, 1.0, 1e3):
-        routing, votes, activations = _example(factory, dtype=torch.bfloat16)
-        _check_backward(routing, scale * votes, activations, f"bfloat16 votes of size {scale}")
+        routing, children, votes = _example(factory, dtype=torch.bfloat16)
+        _check_backward(routing, children, scale * votes, f"bfloat16 votes of size {scale}")
 
 
 def compiles_as_one_graph(factory: RoutingFactory) -> None:
     """``torch.compile(fullgraph=True)`` gives the same outputs."""
-    routing, votes, activations = _example(factory)
+    routing, children, votes = _example(factory)
     compiled = torch.compile(routing, fullgraph=True, backend="aot_eager")
     for name, got, expected in zip(
-        Routed._fields, compiled(votes, activations), routing(votes, activations), strict=True
+        Routed._fields, compiled(children, votes), routing(children, votes), strict=True
     ):
         _same(got, expected, f"the compiled {name} differ")
 
 
 def state_survives_a_round_trip(factory: RoutingFactory) -> None:
     """Another instance with the state dict of the first gives exactly the same outputs."""
-    routing, votes, activations = _example(factory)
-    other = factory(CHILDREN, PARENTS, POSE).to(votes.dtype)
+    routing, children, votes = _example(factory)
+    other = factory(routing.sizes).to(votes.dtype)
     other.load_state_dict(routing.state_dict())
-    for got, expected in zip(other(votes, activations), routing(votes, activations), strict=True):
+    for got, expected in zip(other(children, votes), routing(children, votes), strict=True):
         assert torch.equal(got, expected), (
             "the state dict does not hold all there is to the routing"
         )
@@ -143,13 +151,12 @@ def state_survives_a_round_trip(factory: RoutingFactory) -> None:
 
 def votes_need_not_be_cast(factory: RoutingFactory) -> None:
     """Votes that have not been cast are routed like the dense votes they stand for."""
-    routing, _, activations = _example(factory, 2, 6, 3, 4)
+    routing, children, _ = _example(factory, 2, 6, 3, 4, d=8)
     for q, shared in ((8, 6), (2, 6), (2, 3)):  # vector poses, matrix poses, shared weights
-        poses = torch.randn(2, 6, 8, generator=_generator(), dtype=torch.float64)
         weight = torch.randn(shared, 3, q, q // 2, generator=_generator(), dtype=torch.float64)
-        votes = Votes(poses, weight)
+        votes = Votes(children.poses, weight)
         for got, expected in zip(
-            routing(votes, activations), routing(votes.dense(), activations), strict=True
+            routing(children, votes), routing(children, votes.dense()), strict=True
         ):
             _same(got, expected, "votes not yet cast are routed differently")
 
@@ -181,21 +188,29 @@ def _example(
     j: int = PARENTS,
     e: int = POSE,
     *,
+    d: int = CHILD_POSE,
     dtype: torch.dtype = torch.float64,
-) -> tuple[Routing, Tensor, Tensor]:
-    """A routing with random parameters, random votes and activations."""
+) -> tuple[Routing, Capsules, Tensor]:
+    """Build a routing with random parameters; draw children and dense votes."""
     generator = _generator()
-    routing = factory(i, j, e).to(dtype)
+    routing = factory(Sizes(i, j, d, e)).to(dtype)
     with torch.no_grad():
         for parameter in routing.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     votes = torch.randn(b, i, j, e, generator=generator).to(dtype)
     activations = torch.rand(b, i, generator=generator).to(dtype)
-    return routing, votes, activations
+    poses = torch.randn(b, i, d, generator=generator).to(dtype)
+    return routing, Capsules(poses, activations), votes
+
+
+def _taken(children: Capsules, index: _Index) -> Capsules:
+    """Return the capsules at an index of both tensors."""
+    assert children.activations is not None
+    return Capsules(children.poses[index], children.activations[index])
 
 
 def _permuted(routing: Routing, size: int, order: Tensor) -> Routing:
-    """A copy whose parameters are permuted along every axis of the given size."""
+    """Copy the routing with its parameters permuted along every axis of the given size."""
     routing = copy.deepcopy(routing)
     with torch.no_grad():
         for parameter in routing.parameters():
@@ -205,13 +220,15 @@ def _permuted(routing: Routing, size: int, order: Tensor) -> Routing:
     return routing
 
 
-def _check_backward(routing: Routing, votes: Tensor, activations: Tensor, what: str) -> None:
-    inputs = [votes.detach().requires_grad_(), activations.detach().requires_grad_()]
-    routed = routing(*inputs)
+def _check_backward(routing: Routing, children: Capsules, votes: Tensor, what: str) -> None:
+    poses, activations = (t.detach().requires_grad_() for t in children if t is not None)
+    votes = votes.detach().requires_grad_()
+    routed = routing(Capsules(poses, activations), votes)
     assert _finite(routed), f"outputs are not finite for {what}"
     sum(tensor.float().square().sum() for tensor in routed).backward()
-    gradients = [x.grad for x in (*inputs, *routing.parameters()) if x.grad is not None]
-    assert inputs[0].grad is not None, "the votes get no gradient"
+    learned = routing.parameters()
+    gradients = [x.grad for x in (votes, poses, activations, *learned) if x.grad is not None]
+    assert votes.grad is not None, "the votes get no gradient"
     assert _finite(gradients), f"gradients are not finite for {what}"
 
 

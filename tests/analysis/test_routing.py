@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -23,7 +24,7 @@ class Bare(tc.Network):
     def __init__(self, iterations: int = 1) -> None:
         super().__init__((1, 2, 2), 2)
         self.classes = tc.LinearCapsules(
-            4, 2, 1, 2, routing=lambda i, j, e: tc.DynamicRouting(i, j, e, iterations=iterations)
+            4, 2, 1, 2, routing=partial(tc.DynamicRouting, iterations=iterations)
         )
 
     def forward(

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.routings import ROUTINGS
+from helpers.routings import ROUTINGS, route
+from torchcaps.routing import Sizes
 
 GRID = tc.Capsules(torch.randn(2, 4, 4, 3, 8))
 
@@ -16,22 +17,24 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     ("at least one child", lambda: tc.dynamic_routing(torch.randn(2, 0, 3, 4))),
     ("at least one child", lambda: tc.pairwise_agreement(torch.randn(2, 3, 0, 4))),
     ("iterations must be", lambda: tc.dynamic_routing(torch.randn(1, 2, 3, 4), iterations=0)),
-    ("iterations must be", lambda: tc.DynamicRouting(2, 3, 4, iterations=cast(Any, 1.5))),
-    ("iterations must be", lambda: tc.EMRouting(2, 3, 4, iterations=-1)),
-    ("iterations must be", lambda: tc.InvertedAttentionRouting(2, 3, 4, iterations=0)),
+    ("iterations must be", lambda: tc.DynamicRouting(Sizes(2, 3, 8, 4), iterations=cast(Any, 1.5))),
+    ("iterations must be", lambda: tc.EMRouting(Sizes(2, 3, 8, 4), iterations=-1)),
+    ("iterations must be", lambda: tc.InvertedAttentionRouting(Sizes(2, 3, 8, 4), iterations=0)),
     (
         "one number per child",
         lambda: tc.em_routing(torch.randn(1, 2, 3, 4), torch.ones(1, 3), beta_a=0.0, beta_u=0.0),
     ),
     (
         "one number per child",
-        lambda: tc.InvertedAttentionRouting(2, 3, 4, activated=True)(
-            torch.randn(1, 2, 3, 4), torch.ones(1, 1)
+        lambda: route(
+            tc.InvertedAttentionRouting(Sizes(2, 3, 8, 4), activated=True),
+            torch.randn(1, 2, 3, 4),
+            torch.ones(1, 1),
         ),
     ),
     (
         "build the layer below with activations",
-        lambda: tc.EMRouting(2, 3, 4)(torch.zeros(1, 2, 3, 4)),
+        lambda: route(tc.EMRouting(Sizes(2, 3, 8, 4)), torch.zeros(1, 2, 3, 4)),
     ),
     (
         "must be [1, 3, 4] for votes",
@@ -47,7 +50,7 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     ),
     (
         'penalty must be "l1" or "l2"',
-        lambda: tc.DiscriminativeRouting(2, 3, 4, penalty=cast(Any, "l3")),
+        lambda: tc.DiscriminativeRouting(Sizes(2, 3, 8, 4), penalty=cast(Any, "l3")),
     ),
     (
         "targets [4] do not fit scores [1, 3]",
@@ -57,11 +60,16 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     ),
     (
         "takes no parents",
-        lambda: tc.DynamicRouting(2, 3, 4)(torch.zeros(1, 2, 3, 4), None, torch.zeros(1)),
+        lambda: route(
+            tc.DynamicRouting(Sizes(2, 3, 8, 4)), torch.zeros(1, 2, 3, 4), None, torch.zeros(1)
+        ),
     ),
-    ("n_parents must be at least 1", lambda: tc.DynamicRouting(2, 0, 4)),
-    ("no fused kernel", lambda: tc.AttentionRouting(2, 3, 4, implementation="fused")),
-    ('"auto", "torch" or "fused"', lambda: tc.EMRouting(2, 3, 4, implementation=cast(Any, "fast"))),
+    ("n_parents must be at least 1", lambda: tc.DynamicRouting(Sizes(2, 0, 8, 4))),
+    ("no fused kernel", lambda: tc.AttentionRouting(Sizes(2, 3, 8, 4), implementation="fused")),
+    (
+        '"auto", "torch" or "fused"',
+        lambda: tc.EMRouting(Sizes(2, 3, 8, 4), implementation=cast(Any, "fast")),
+    ),
     ("child poses must be [b i d]", lambda: tc.Votes(torch.zeros(2, 3), torch.zeros(3, 2, 4, 4))),
     ("must be [i j q r]", lambda: tc.Votes(torch.zeros(2, 3, 4), torch.zeros(3, 4, 4))),
     ("rows of 3", lambda: tc.Votes(torch.zeros(2, 3, 4), torch.zeros(3, 2, 3, 4))),
@@ -87,7 +95,7 @@ CASES: list[tuple[str, Callable[[], object]]] = [
         ),
     ),
     (
-        'competition="image" is for EMRouting',
+        'competition="image" is not for InvertedAttentionRouting',
         lambda: tc.ConvCapsules(3, 2, 8, 8, kernel_size=3, competition="image"),
     ),
     (
@@ -101,10 +109,10 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     ("at least 2 numbers", lambda: tc.ClassCapsules(3, 2, 8, 1, matrix=False)),
     ("n_types must be at least 1", lambda: tc.PrimaryCapsules(3, 0, 8)),
     ("n_types must be a whole number", lambda: tc.PrimaryCapsules(3, cast(Any, True), 8)),
-    ("num_classes must be a whole", lambda: tc.CapsuleHead(512, num_classes=cast(Any, 2.5))),
-    ("in_channels must be a whole", lambda: tc.CapsuleHead(cast(Any, "512"), num_classes=2)),
+    ("n_classes must be a whole", lambda: tc.CapsuleHead(512, n_classes=cast(Any, 2.5))),
+    ("in_channels must be a whole", lambda: tc.CapsuleHead(cast(Any, "512"), n_classes=2)),
     ("d_parent must be a whole", lambda: tc.LinearCapsules(4, 3, 8, cast(Any, 8.0))),
-    ("n_children must be a whole", lambda: tc.DynamicRouting(cast(Any, None), 3, 4)),
+    ("n_children must be a whole", lambda: tc.DynamicRouting(Sizes(cast(Any, None), 3, 8, 4))),
     ("takes features [b 3 h w]", lambda: tc.PrimaryCapsules(3, 2, 8)(torch.zeros(2, 4, 5, 5))),
     (
         "9x9 kernel does not fit features of 5x5",
@@ -132,7 +140,9 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     ),
     (
         "must be a routing class",
-        lambda: tc.LinearCapsules(6, 3, 8, 8, routing=cast(Any, tc.DynamicRouting(6, 3, 8))),
+        lambda: tc.LinearCapsules(
+            6, 3, 8, 8, routing=cast(Any, tc.DynamicRouting(Sizes(6, 3, 8, 8)))
+        ),
     ),
     (
         "routing=dynamic_routing cannot be built",
@@ -257,10 +267,10 @@ def test_it_is_refused_with_one_sentence(sentence: str, attempt: Callable[[], ob
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_votes_of_other_sizes_than_the_routing_was_built_for(name: str) -> None:
-    routing = ROUTINGS[name](6, 3, 4)
+    routing = ROUTINGS[name](Sizes(6, 3, 8, 4))
     for shape in ((2, 6, 2, 4), (2, 6, 3, 5)):
         with pytest.raises(ValueError, match="was built for 3 parents with poses of 4"):
-            routing(torch.zeros(shape), torch.zeros(2, 6))
+            route(routing, torch.zeros(shape), torch.zeros(2, 6))
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
@@ -269,28 +279,28 @@ def test_votes_of_other_sizes_than_the_routing_was_built_for(name: str) -> None:
 )
 def test_odd_votes_give_a_result_or_a_sentence(name: str, kind: str) -> None:
     torch.manual_seed(0)
-    routing = ROUTINGS[name](6, 3, 4)
+    routing = ROUTINGS[name](Sizes(6, 3, 8, 4))
     votes, activations = torch.randn(2, 6, 3, 4), torch.rand(2, 6)
     if kind == "empty batch":
-        routed = routing(votes[:0], activations[:0])
+        routed = route(routing, votes[:0], activations[:0])
         assert [tuple(x.shape) for x in routed] == [(0, 3, 4), (0, 3), (0, 6, 3)]
     elif kind == "not contiguous":
         strided = torch.randn(4, 3, 12, 2).permute(3, 2, 1, 0)[:, ::2]
-        routed = routing(strided, activations)
-        expected = routing(strided.contiguous(), activations)
+        routed = route(routing, strided, activations)
+        expected = route(routing, strided.contiguous(), activations)
         for got, same in zip(routed, expected, strict=True):
             torch.testing.assert_close(got, same)
     elif kind == "1e18":
-        routed = routing(1e18 * votes.clamp(-1, 1), activations)
+        routed = route(routing, 1e18 * votes.clamp(-1, 1), activations)
         assert all(bool(x.isfinite().all()) for x in routed)
     elif kind == "nan":
         votes[0, 0, 0, 0] = torch.nan
-        routed = routing(votes, activations)
+        routed = route(routing, votes, activations)
         assert routed.poses[0].isnan().any()
         assert routed.poses[1].isfinite().all()
     elif kind == "integers":
         with pytest.raises(ValueError, match="floating point"):
-            routing(votes.long(), activations)
+            route(routing, votes.long(), activations)
     else:
         half, weights = votes.half().requires_grad_(), activations.half()
         routed = routing.half()(half, weights)

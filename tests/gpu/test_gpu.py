@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.routings import ROUTINGS
+from helpers.routings import ROUTINGS, route
 from layers.test_layers import SmallNetwork
 from torchcaps.models.backbones import ImageConv2d
+from torchcaps.routing import Sizes
 
 pytestmark = [
     pytest.mark.gpu,
@@ -22,7 +23,7 @@ def outputs_and_gradients(
     routing: tc.Routing, votes: Tensor, activations: Tensor, towards: Tensor
 ) -> list[Tensor]:
     votes, activations = votes.detach().requires_grad_(), activations.detach().requires_grad_()
-    routed = routing(votes, activations)
+    routed = route(routing, votes, activations)
     (routed.poses.double() * towards.to(votes.device)).sum().backward()
     assert votes.grad is not None
     gradients = [votes.grad, *(p.grad for p in routing.parameters() if p.grad is not None)]
@@ -32,7 +33,7 @@ def outputs_and_gradients(
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_values_and_gradients_are_those_of_float64(name: str) -> None:
     torch.manual_seed(0)
-    exact = ROUTINGS[name](50, 7, 16).double()
+    exact = ROUTINGS[name](Sizes(50, 7, 8, 16)).double()
     votes, activations = torch.randn(3, 50, 7, 16).double(), torch.rand(3, 50).double()
     towards = torch.randn(3, 7, 16).double()
     on_gpu = copy.deepcopy(exact).float().cuda()

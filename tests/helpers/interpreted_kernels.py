@@ -19,7 +19,7 @@ from helpers.kernel_cases import (
     compare_routing,
     exact_agreement,
 )
-from torchcaps.capsules import Votes, Window
+from helpers.routings import route
 from torchcaps.kernels import (
     gaussian_launch,
     launch,
@@ -27,7 +27,8 @@ from torchcaps.kernels import (
 )
 from torchcaps.kernels.moments.launch import Moments
 from torchcaps.kernels.moments.products_launch import by_products
-from torchcaps.routing import RoutingFactory
+from torchcaps.routing import RoutingFactory, Sizes
+from torchcaps.votes import Votes, Window
 
 pytest_plugins = ["interpreter"]
 torch.set_num_threads(1)
@@ -104,10 +105,10 @@ def test_activated_attention_starts_from_given_parents() -> None:
 
     def everything(kind: torch.dtype, way: str) -> dict[str, Tensor]:
         make = _activated(iterations=1, scale=0.7, implementation=way)
-        routing = make(9, 4, 16).to(kind)
+        routing = make(Sizes(9, 4, 8, 16)).to(kind)
         parents = before.to(kind).requires_grad_()
         votes = Votes(poses.to(kind), weight.to(kind))
-        routed = routing(votes, activations.to(kind), parents)
+        routed = route(routing, votes, activations.to(kind), parents)
         loss = (routed.poses * before.to(kind)).sum() + 50 * routed.activations.sum()
         (gradient,) = torch.autograd.grad(loss, parents)
         return {**routed._asdict(), "d parents": gradient}
@@ -129,7 +130,8 @@ def test_a_bias_may_be_broadcast(routing: Any, shape: tuple[int, int, int]) -> N
     votes = Votes(torch.randn(2, 6, 4), torch.randn(6, 3, 2, 2), bias=torch.randn(shape))
     activations = torch.rand(2, 6) if routing is tc.EMRouting else None
     got, plain = (
-        routing(6, 3, 4, implementation=way)(votes, activations) for way in ("fused", "torch")
+        route(routing(Sizes(6, 3, 8, 4), implementation=way), votes, activations)
+        for way in ("fused", "torch")
     )
     for a, b in zip(got, plain, strict=True):
         torch.testing.assert_close(a, b)
@@ -157,7 +159,7 @@ def test_couplings_that_nobody_uses_have_no_gradient(monkeypatch: pytest.MonkeyP
     poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
     for routing in (FUSED["dynamic"](), _two_iterations()):
         votes = Votes(poses, torch.randn(3, 2, 4, 4))
-        routing(3, 2, 4)(votes, activations).poses.sum().backward()
+        route(routing(Sizes(3, 2, 8, 4)), votes, activations).poses.sum().backward()
     assert len(seen) >= 4
     assert all(gradient is None for gradient in seen)
 
@@ -186,7 +188,8 @@ def test_a_vote_without_a_direction_counts_as_zero_and_gets_no_gradient() -> Non
     poses.requires_grad_()
     votes = Votes(poses, torch.randn(5, 3, 4, 4))
     got, plain = (
-        tc.PairwiseRouting(5, 3, 4, implementation=way)(votes) for way in ("fused", "torch")
+        route(tc.PairwiseRouting(Sizes(5, 3, 8, 4), implementation=way), votes)
+        for way in ("fused", "torch")
     )
     for a, b in zip(got, plain, strict=True):
         torch.testing.assert_close(a, b)
@@ -198,16 +201,22 @@ def test_a_vote_without_a_direction_counts_as_zero_and_gets_no_gradient() -> Non
 def test_no_pairwise_votes_at_all_are_routed() -> None:
     poses = torch.zeros(0, 5, 4, requires_grad=True)
     weight, scale = torch.randn(5, 3, 4, 4, requires_grad=True), torch.ones(4, requires_grad=True)
-    routed = tc.PairwiseRouting(5, 3, 4, implementation="fused")(Votes(poses, weight, scale))
+    routed = route(
+        tc.PairwiseRouting(Sizes(5, 3, 8, 4), implementation="fused"), Votes(poses, weight, scale)
+    )
     assert [list(x.shape) for x in routed] == [[0, 3, 4], [0, 3], [0, 5, 3]]
-    for x in torch.autograd.grad(sum(x.sum() for x in routed), (poses, weight, scale)):
+    for x in torch.autograd.grad(
+        torch.cat([x.flatten() for x in routed]).sum(), (poses, weight, scale)
+    ):
         assert torch.equal(x, torch.zeros_like(x))
 
 
 def test_the_repr_says_that_the_kernel_runs() -> None:
-    assert "implementation=fused" in repr(tc.DynamicRouting(3, 4, 5))
-    assert "implementation=torch" in repr(tc.DynamicRouting(3, 4, 5, implementation="torch"))
-    assert "priors are learned" in repr(tc.DynamicRouting(3, 4, 5, learned_priors=True))
+    assert "implementation=fused" in repr(tc.DynamicRouting(Sizes(3, 4, 8, 5)))
+    assert "implementation=torch" in repr(
+        tc.DynamicRouting(Sizes(3, 4, 8, 5), implementation="torch")
+    )
+    assert "priors are learned" in repr(tc.DynamicRouting(Sizes(3, 4, 8, 5), learned_priors=True))
 
 
 def votes_with(why: str) -> Votes | Tensor:
@@ -236,15 +245,16 @@ def votes_with(why: str) -> Votes | Tensor:
 def test_what_has_no_kernel_is_refused_with_a_reason(why: str) -> None:
     votes = votes_with(why)
     with pytest.raises(ValueError, match=why):
-        tc.DynamicRouting(3, 4, 4, implementation="fused")(votes)
-    assert tc.DynamicRouting(3, 4, 4).to(torch.float64 if "float32" in why else None)(votes)
+        route(tc.DynamicRouting(Sizes(3, 4, 8, 4), implementation="fused"), votes)
+    routing = tc.DynamicRouting(Sizes(3, 4, 8, 4))
+    assert route(routing.to(torch.float64 if "float32" in why else None), votes)
 
 
 def test_large_poses_with_a_scale_take_the_plain_function() -> None:
     votes = Votes(torch.randn(2, 3, 256), torch.randn(3, 4, 16, 1), torch.ones(16))
     with pytest.raises(ValueError, match="16x16 with a scale"):
-        tc.PairwiseRouting(3, 4, 16, implementation="fused")(votes)
-    assert tc.PairwiseRouting(3, 4, 16)(votes).poses.isfinite().all()
+        route(tc.PairwiseRouting(Sizes(3, 4, 8, 16), implementation="fused"), votes)
+    assert route(tc.PairwiseRouting(Sizes(3, 4, 8, 16)), votes).poses.isfinite().all()
 
 
 def test_windows_need_a_grid() -> None:

@@ -15,7 +15,7 @@ from triton.runtime.interpreter import GridExecutor
 
 import torchcaps as tc
 from helpers.kernel_cases import FUSED, PAIRWISE, compare
-from torchcaps.capsules import Votes
+from helpers.routings import route
 from torchcaps.kernels import (
     convolve,
     gaussian_ops,
@@ -25,6 +25,8 @@ from torchcaps.kernels import (
     pose_norm,
     wide_conv_ops,
 )
+from torchcaps.routing import Sizes
+from torchcaps.votes import Votes
 
 pytest_plugins = ["interpreter"]
 torch.set_num_threads(1)
@@ -129,7 +131,7 @@ def test_kernels_run_on_the_gpu_of_their_tensors(monkeypatch: pytest.MonkeyPatch
     poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
     for make in (FUSED["inverted attention"], FUSED["em"], PAIRWISE["pairwise"]):
         votes = Votes(poses, torch.randn(3, 2, 4, 4))
-        routed = make()(3, 2, 4)(votes, activations)
+        routed = route(make()(Sizes(3, 2, 4, 4)), votes, activations)
         (routed.poses.sum() + routed.couplings.square().sum()).backward()
     assert len(ran) > 10
     assert set(ran) == {1}
@@ -145,12 +147,12 @@ def test_normalizing_is_an_operator_too() -> None:
 @pytest.mark.parametrize("name", FUSED | PAIRWISE)
 def test_forward_mode_gradients_are_those_of_the_plain_function(name: str) -> None:
     torch.manual_seed(0)
-    routing = (FUSED | PAIRWISE)[name]()(3, 2, 4)
+    routing = (FUSED | PAIRWISE)[name]()(Sizes(3, 2, 4, 4))
     poses, tangent, weight = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.randn(3, 2, 4, 4)
     activations = torch.rand(2, 3)
 
     def routed(x: Tensor) -> Tensor:
-        out: Tensor = routing(Votes(x, weight), activations).poses
+        out: Tensor = route(routing, Votes(x, weight), activations).poses
         return out
 
     (backward,) = torch.func.vjp(routed, poses)[1](torch.ones(2, 2, 4))

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import torchcaps as tc
+from helpers.routings import route, sizes_for
 from torchcaps import kernels
-from torchcaps.capsules import Votes, Window
 from torchcaps.layers.windows import same_child
 from torchcaps.routing import RoutingFactory
+from torchcaps.votes import Votes, Window
 
 Result = dict[str, Tensor]
 
@@ -196,8 +197,8 @@ def _routing(case: Case, factory: RoutingFactory, inputs: dict[str, Tensor]) -> 
     leaves = {k: inputs[k].detach().requires_grad_() for k in names}
     inputs = {**inputs, **leaves}
     votes = case.votes(inputs)
-    routing = factory(votes.shape[1], *votes.shape[2:]).to(votes.poses)
-    routed = routing(votes, inputs["activations"])
+    routing = factory(sizes_for(votes)).to(votes.poses)
+    routed = route(routing, votes, inputs["activations"])
     loss = (routed.poses * inputs["d_poses"]).sum() + routed.activations.square().sum()
     loss = loss + (routed.couplings * inputs["d_couplings"]).sum()
     learned = dict(routing.named_parameters())

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import torchcaps as tc
-from torchcaps.capsules import Votes, Window
+from helpers.routings import route
 from torchcaps.kernels import attend_in_chunks, worth_chunking
 from torchcaps.kernels.attend import chunked
+from torchcaps.routing import Sizes
+from torchcaps.votes import Votes, Window
 
 HERE = Path(__file__).parent
 needs_triton = pytest.mark.skipif(
@@ -61,19 +63,19 @@ def test_without_a_gpu_the_plain_function_runs_and_says_why() -> None:
         pytest.skip("there is a GPU here")
     votes = Votes(torch.randn(2, 3, 4), torch.randn(3, 5, 4, 4))
     automatic, plain = (
-        tc.DynamicRouting(3, 5, 4),
-        tc.DynamicRouting(3, 5, 4, implementation="torch"),
+        tc.DynamicRouting(Sizes(3, 5, 8, 4)),
+        tc.DynamicRouting(Sizes(3, 5, 8, 4), implementation="torch"),
     )
     assert "implementation=torch (there is no CUDA device)" in repr(automatic)
     for a, b in zip(automatic(votes), plain(votes), strict=True):
         assert torch.equal(a, b)
     with pytest.raises(ValueError, match="there is no CUDA device"):
-        tc.DynamicRouting(3, 5, 4, implementation="fused")(votes)
+        route(tc.DynamicRouting(Sizes(3, 5, 8, 4), implementation="fused"), votes)
 
 
 def test_a_routing_without_a_kernel_refuses_to_be_fused() -> None:
     with pytest.raises(ValueError, match="no fused kernel"):
-        tc.AttentionRouting(2, 3, 4, implementation="fused")
+        tc.AttentionRouting(Sizes(2, 3, 8, 4), implementation="fused")
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -115,10 +117,10 @@ def test_many_votes_are_routed_in_chunks_to_the_same_parents(
     grid = torch.randn(2, 4, 4, 2, 16, dtype=torch.float64)
     weight = torch.randn(18, 4, 4, 2, dtype=torch.float64)
     votes = Votes(grid, weight, window=Window((3, 3)))
-    expected = routing(votes.dense())
+    expected = route(routing, votes.dense())
     monkeypatch.setattr(chunked, "CPU_CHUNK", 1000)
     assert routing.chunked(votes)
-    for a, b in zip(routing(votes), expected, strict=True):
+    for a, b in zip(route(routing, votes), expected, strict=True):
         torch.testing.assert_close(a, b)
 
 

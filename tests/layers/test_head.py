@@ -27,20 +27,20 @@ ROUTINGS: dict[str, RoutingFactory] = {
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_poses_of_one_number_have_no_room_for_coordinates(name: str) -> None:
     features = torch.randn(2, 4, 3, 3)
-    head = tc.CapsuleHead(4, num_classes=2, routing=ROUTINGS[name], d=1, coordinates=False)
+    head = tc.CapsuleHead(4, n_classes=2, routing=ROUTINGS[name], d=1, coordinates=False)
     assert head(features).scores.shape == (2, 2)
     if name in ("attention", "discriminative") or name.startswith("dynamic"):  # they add none
-        head = tc.CapsuleHead(4, num_classes=2, routing=ROUTINGS[name], d=1)
+        head = tc.CapsuleHead(4, n_classes=2, routing=ROUTINGS[name], d=1)
         assert head(features).scores.shape == (2, 2)
     else:
         with pytest.raises(ValueError, match="at least 2 numbers: set coordinates=False"):
-            tc.CapsuleHead(4, num_classes=2, routing=ROUTINGS[name], d=1)
+            tc.CapsuleHead(4, n_classes=2, routing=ROUTINGS[name], d=1)
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_head_takes_maps_and_tokens_of_any_size(name: str) -> None:
     torch.manual_seed(0)
-    head = tc.CapsuleHead(12, num_classes=7, routing=ROUTINGS[name], n_types=4, d=9)
+    head = tc.CapsuleHead(12, n_classes=7, routing=ROUTINGS[name], n_types=4, d=9)
     for features, positions in (
         (torch.randn(2, 12, 7, 7), 49),
         (torch.randn(1, 12, 3, 5), 15),
@@ -59,7 +59,7 @@ def test_a_head_takes_maps_and_tokens_of_any_size(name: str) -> None:
 
 
 def test_a_head_takes_the_features_of_a_resnet_50() -> None:
-    head = tc.CapsuleHead(2048, num_classes=20)
+    head = tc.CapsuleHead(2048, n_classes=20)
     output = head(torch.randn(2, 2048, 7, 7))
     tc.cross_entropy_loss(output.scores, torch.tensor([0, 19])).backward()
     assert output.couplings[0].shape == (2, 49 * 32, 20)
@@ -124,7 +124,7 @@ def library(name: str) -> Any:
 
 def test_a_head_sits_on_a_torchvision_resnet() -> None:
     resnet = library("torchvision").models.resnet18()
-    model = nn.Sequential(*list(resnet.children())[:-2], tc.CapsuleHead(512, num_classes=7))
+    model = nn.Sequential(*list(resnet.children())[:-2], tc.CapsuleHead(512, n_classes=7))
     output = model(torch.randn(2, 3, 96, 64))
     assert output.scores.shape == (2, 7)
     tc.cross_entropy_loss(output.scores, torch.tensor([0, 6])).backward()
@@ -132,8 +132,8 @@ def test_a_head_sits_on_a_torchvision_resnet() -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
 def test_a_head_sits_on_a_timm_backbone(name: str) -> None:
-    backbone = library("timm").create_model(name, num_classes=0, in_chans=4)
-    head = tc.CapsuleHead(backbone.num_features, num_classes=5)
+    backbone = library("timm").create_model(name, n_classes=0, in_chans=4)
+    head = tc.CapsuleHead(backbone.num_features, n_classes=5)
     output = head(backbone.forward_features(torch.randn(2, 4, 224, 224)))
     assert output.scores.shape == (2, 5)
     tc.cross_entropy_loss(output.scores, torch.tensor([0, 4])).backward()
@@ -167,7 +167,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_head_is_exported_for_any_batch(name: str) -> None:
     torch.manual_seed(0)
-    head = tc.CapsuleHead(16, num_classes=5, routing=ROUTINGS[name]).eval()
+    head = tc.CapsuleHead(16, n_classes=5, routing=ROUTINGS[name]).eval()
     batch = torch.export.Dim("batch")
     whole = torch.export.export(head, (torch.rand(3, 16, 6, 6),), dynamic_shapes=({0: batch},))
     for size in (2, 200):
@@ -177,7 +177,7 @@ def test_a_head_is_exported_for_any_batch(name: str) -> None:
 
 def test_per_sample_gradients_by_vmap() -> None:
     torch.manual_seed(0)
-    head = tc.CapsuleHead(4, num_classes=3, n_types=2, d=4)
+    head = tc.CapsuleHead(4, n_classes=3, n_types=2, d=4)
     features, classes = torch.rand(3, 4, 2, 2), torch.tensor([0, 2, 1])
     weights = dict(head.named_parameters())
 

@@ -7,13 +7,12 @@ from typing import Any, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 import torchcaps as tc
-from helpers.routings import ROUTINGS
-from torchcaps.routing import RoutingFactory
+from helpers.routings import ROUTINGS, route
+from torchcaps.routing import RoutingFactory, Sizes
 
 size = st.integers(1, 5)
 
@@ -140,7 +139,9 @@ def test_local_class_capsules_are_the_mean_over_positions() -> None:
     poses = torch.randn(2, 2, 3, 3, 4)
     routed = layer(tc.Capsules(poses))
     here = [
-        layer.routing(tc.Votes(poses[:, y, x], layer.weight)) for y in range(2) for x in range(3)
+        route(layer.routing, tc.Votes(poses[:, y, x], layer.weight))
+        for y in range(2)
+        for x in range(3)
     ]
     torch.testing.assert_close(routed.poses, torch.stack([r.poses for r in here]).mean(0))
     torch.testing.assert_close(
@@ -158,17 +159,17 @@ def test_learning_starts_from_the_documented_scales() -> None:
     assert vector.weight.std().item() == pytest.approx(0.1, rel=0.02)
     transform = tc.ConvTransformCapsules(8, 8, 16, 32, kernel_size=3)
     assert transform.weight.std().item() == pytest.approx((9 * 16) ** -0.5, rel=0.02)
-    attention = tc.AttentionRouting(8, 10, 16)
+    attention = tc.AttentionRouting(Sizes(8, 10, 8, 16))
     fan = 8 * 16
     assert attention.weight.abs().max().item() == pytest.approx((6 / (fan * 11)) ** 0.5, rel=0.01)
     activation = tc.CapsuleActivation(20, 16)
     assert activation.weight.abs().max().item() == pytest.approx((6 / 32) ** 0.5, rel=0.01)
-    biased = tc.DynamicRouting(4, 3, 2, bias=True, learned_priors=True)
+    biased = tc.DynamicRouting(Sizes(4, 3, 8, 2), bias=True, learned_priors=True)
     assert biased.bias is not None
     assert biased.priors is not None
     assert torch.equal(biased.bias, torch.full((3, 2), 0.1))
     assert torch.equal(biased.priors, torch.zeros(4, 3))
-    assert tc.DiscriminativeRouting(4, 3, 2).strength == 1e-3
+    assert tc.DiscriminativeRouting(Sizes(4, 3, 8, 2)).strength == 1e-3
     choi = tc.ARCapsNet((1, 28, 28), 10)
     keras = (2 / (9 * (16 + 8 * 32 * 8))) ** 0.5
     assert cast(Any, choi.layers[0]).weight.std().item() == pytest.approx(keras, rel=0.02)
@@ -320,7 +321,7 @@ def test_layer_sizes_are_the_papers() -> None:
     sabour = tc.LinearCapsules(1152, 10, 8, 16, routing=partial(tc.DynamicRouting, bias=True))
     assert sum(p.numel() for p in sabour.parameters()) == 1_474_560 + 160
     # Yang, MNIST: 11,520 coefficients more than the weights.
-    yang = tc.DiscriminativeRouting(1152, 10, 16)
+    yang = tc.DiscriminativeRouting(Sizes(1152, 10, 8, 16))
     assert sum(p.numel() for p in yang.parameters()) == 11_520
     # Tsai, CIFAR-10: 3x3 windows over 32 types of 4x4 poses, one LayerNorm.
     tsai = tc.ConvCapsules(32, 32, 16, 16, kernel_size=3, matrix=True)

@@ -4,12 +4,13 @@ from typing import Any, Literal, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 import torchcaps as tc
-from torchcaps.capsules import Window
+from helpers.routings import route
+from torchcaps.routing import Sizes
+from torchcaps.votes import Window
 
 sizes = st.integers(1, 4)
 
@@ -149,24 +150,24 @@ def test_discriminative_routing_casts_no_vote(
     penalty: Literal["l1", "l2"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    routing = tc.DiscriminativeRouting(18, 3, 8, penalty=penalty)
+    routing = tc.DiscriminativeRouting(Sizes(18, 3, 8, 8), penalty=penalty)
     with torch.no_grad():
         routing.coefficients.add_(torch.randn(18, 3))
     votes = tc.Votes(torch.randn(4, 18, 4), torch.randn(18, 3, 4, 8, requires_grad=True))
     targets = torch.tensor([0, 2, 1, 1])
-    expected, dense = routing(votes.dense()), routing.objective(votes.dense(), targets)
+    expected, dense = route(routing, votes.dense()), routing.objective(votes.dense(), targets)
     (climb,) = torch.autograd.grad(dense, routing.coefficients)
     monkeypatch.setattr(tc.Votes, "dense", None)
-    got, objective = routing(votes), routing.objective(votes, targets)
+    got, objective = route(routing, votes), routing.objective(votes, targets)
     (gradient,) = torch.autograd.grad(objective, routing.coefficients)
     for one, other in zip((*got, objective, gradient), (*expected, dense, climb), strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
     for wrong in (torch.randn(4, 18, 3, 6), tc.Votes(votes.poses, torch.randn(18, 3, 4, 6))):
         with pytest.raises(ValueError, match="was built for 3 parents with poses of 8"):
-            routing(wrong)
+            route(routing, wrong)
         with pytest.raises(ValueError, match="was built for 3 parents with poses of 8"):
             routing.objective(wrong, targets)
     with torch.autocast("cpu", torch.bfloat16):
-        low = routing(tc.Votes(votes.poses.bfloat16(), votes.weight))
+        low = route(routing, tc.Votes(votes.poses.bfloat16(), votes.weight))
     assert low.activations.dtype == torch.float32
     torch.testing.assert_close(low.activations, expected.activations, atol=0.01, rtol=0.01)

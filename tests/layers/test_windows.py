@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.routings import ROUTINGS
-from torchcaps.layers.windows import same_child, windows
+from helpers.routings import ROUTINGS, route
+from torchcaps.layers.windows import same_child
+from torchcaps.tensors import windows
 
 GEOMETRIES = [
     {"kernel_size": 3, "stride": 1, "padding": 0},
@@ -77,7 +78,7 @@ def test_a_capsule_convolution_is_a_slow_loop_over_positions(
                         pose_matrix = pose.reshape(2, 2) if matrix else pose.reshape(1, 4)
                         votes.append((pose_matrix @ weight).reshape(4))
                 dense = torch.stack(votes).reshape(1, len(poses), 3, 4)
-                expected = layer.routing(dense, activations[None])
+                expected = route(layer.routing, dense, activations[None])
                 for got, one in zip(routed, expected, strict=True):
                     torch.testing.assert_close(got[n, y, x], one[0])
 
@@ -121,7 +122,7 @@ def test_the_convolutional_transform_is_a_convolution_per_child_type(
         )
     dense = torch.stack(votes, 1).unflatten(2, (3, 5)).permute(0, 4, 5, 1, 2, 3)  # [b h w i j e]
     routed = layer(capsules)
-    expected = layer.routing(dense.flatten(0, 2))
+    expected = route(layer.routing, dense.flatten(0, 2))
     for got, flat in zip(routed, expected, strict=True):
         torch.testing.assert_close(got.flatten(0, 2), flat)
 

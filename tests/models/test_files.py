@@ -182,7 +182,7 @@ def test_a_file_of_another_kind_is_refused_with_one_sentence(tmp_path: Path) -> 
         ("built by hand", lambda: tc.save(tc.EMCapsNet((2, 32, 32), 5), tmp_path / "x")),
         (
             "built by hand",
-            lambda: tc.save(cast(Any, tc.CapsuleHead(8, num_classes=2)), tmp_path / "x"),
+            lambda: tc.save(cast(Any, tc.CapsuleHead(8, n_classes=2)), tmp_path / "x"),
         ),
     ]
     cut, foreign, unknown, empty = (tmp_path / name for name in "abcd")

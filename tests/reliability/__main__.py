@@ -11,8 +11,7 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 import torch
 
-from reliability import __doc__ as about
-from reliability import record
+from reliability import __doc__ as about, record
 from reliability.rows import ROWS
 from torchcaps.storage import write_text
 

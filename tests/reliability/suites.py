@@ -11,8 +11,13 @@ from pathlib import Path
 import torchcaps as tc
 from helpers import fuzz_data
 from reliability.kills import content
-from torchcaps.train.checkpoint.encoding import EncodingError, dump_json, dump_tensors, parse_json
-from torchcaps.train.checkpoint.encoding import parse_tensors as parse
+from torchcaps.train.checkpoint.encoding import (
+    EncodingError,
+    dump_json,
+    dump_tensors,
+    parse_json,
+    parse_tensors as parse,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 2_000

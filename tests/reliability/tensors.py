@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.routings import ROUTINGS
-from torchcaps.routing import Routing
+from helpers.routings import ROUTINGS, route
+from torchcaps.routing import RoutingFactory, Sizes
 
 N, CHILDREN, PARENTS, POSE, CHILD_POSE = 2, 8, 3, 4, 4
-NAMES = ("dynamic", "em", "inverted-attention", "attention", "pairwise", "discriminative-l2")
+NAMES = ("dynamic", "em", "inverted-attention", "attention", "pairwise", "discriminative")
 Odd = Callable[[Tensor], Tensor]
 
 
@@ -65,10 +65,10 @@ FINITE = (
 
 def votes(name: str, kind: str) -> None:
     """Votes straight into the routing."""
-    routing = ROUTINGS[name](CHILDREN, PARENTS, POSE)
+    routing = ROUTINGS[name](Sizes(CHILDREN, PARENTS, CHILD_POSE, POSE))
     odd = ODDITIES[kind](torch.randn(N, CHILDREN, PARENTS, POSE))
     activations = torch.rand(odd.shape[:2] if odd.ndim > 1 else (N,))
-    judge(lambda: routing(odd, activations), odd, kind, (PARENTS, POSE))
+    judge(lambda: route(routing, odd, activations), odd, kind, (PARENTS, POSE))
 
 
 def linear(name: str, kind: str) -> None:
@@ -87,7 +87,7 @@ def conv(name: str, kind: str) -> None:
     judge(lambda: layer(tc.Capsules(odd, activations)), odd, kind, (2, 2, PARENTS, POSE))
 
 
-def factory(name: str) -> Callable[[int, int, int], Routing]:
+def factory(name: str) -> RoutingFactory:
     return ROUTINGS[name]
 
 

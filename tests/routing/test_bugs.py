@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import torchcaps as tc
-from helpers.routings import ROUTINGS
+from helpers.routings import ROUTINGS, route
 from torchcaps.functional import unit
-from torchcaps.layers.windows import windows
+from torchcaps.routing import Sizes
+from torchcaps.tensors import windows
 
 
 def test_b1_windows_do_not_mix_pose_and_position() -> None:
@@ -58,11 +59,11 @@ def test_b4_a_capsule_is_neighboring_channels_at_one_position() -> None:
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_b5_and_b17_a_batch_of_one_gives_the_same(name: str) -> None:
     torch.manual_seed(0)
-    routing = ROUTINGS[name](6, 3, 4).double()
+    routing = ROUTINGS[name](Sizes(6, 3, 8, 4)).double()
     votes, activations = torch.randn(4, 6, 3, 4).double(), torch.rand(4, 6).double()
     votes[1:] *= 100
-    alone = routing(votes[:1], activations[:1])
-    together = routing(votes, activations)
+    alone = route(routing, votes[:1], activations[:1])
+    together = route(routing, votes, activations)
     for one, many in zip(alone, together, strict=True):
         assert one.shape[0] == 1
         torch.testing.assert_close(one[0], many[0])
@@ -163,27 +164,29 @@ def test_b12_child_and_parent_activations_count() -> None:
 def test_b13_every_class_runs_its_own_function() -> None:
     torch.manual_seed(0)
     votes, activations = torch.randn(2, 6, 3, 4), torch.rand(2, 6)
-    attention = tc.AttentionRouting(6, 3, 4)
+    attention = tc.AttentionRouting(Sizes(6, 3, 8, 4))
     coefficients = torch.ones(6, 3)
     norm = nn.LayerNorm(4)
     pairs = [
-        (tc.DynamicRouting(6, 3, 4)(votes), tc.dynamic_routing(votes)),
+        (route(tc.DynamicRouting(Sizes(6, 3, 8, 4)), votes), tc.dynamic_routing(votes)),
         (
-            tc.EMRouting(6, 3, 4)(votes, activations),
+            route(tc.EMRouting(Sizes(6, 3, 8, 4)), votes, activations),
             tc.em_routing(votes, activations, beta_a=0.0, beta_u=0.0),
         ),
-        (tc.PairwiseRouting(6, 3, 4)(votes), tc.pairwise_agreement(votes)),
+        (route(tc.PairwiseRouting(Sizes(6, 3, 8, 4)), votes), tc.pairwise_agreement(votes)),
         (
-            tc.DiscriminativeRouting(6, 3, 4)(votes),
+            route(tc.DiscriminativeRouting(Sizes(6, 3, 8, 4)), votes),
             tc.discriminative_routing(votes, coefficients),
         ),
     ]
     for got, expected in pairs:
         assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
     inverted = tc.inverted_attention_routing(votes).poses
-    assert torch.equal(tc.InvertedAttentionRouting(6, 3, 4)(votes).poses, norm(inverted))
+    assert torch.equal(
+        route(tc.InvertedAttentionRouting(Sizes(6, 3, 8, 4)), votes).poses, norm(inverted)
+    )
     attended = attention.activation(tc.attention_routing(votes, attention.weight).poses)
-    assert torch.equal(attention(votes).poses, attended)
+    assert torch.equal(route(attention, votes).poses, attended)
 
 
 @pytest.mark.parametrize(
@@ -213,19 +216,20 @@ def test_b14_no_option_is_ignored(
 ) -> None:
     torch.manual_seed(0)
     votes, activations = torch.randn(2, 6, 3, 4), torch.rand(2, 6)
-    a, b = plain(6, 3, 4)(votes, activations), changed(6, 3, 4)(votes, activations)
+    sizes = Sizes(6, 3, 8, 4)
+    a, b = (route(make(sizes), votes, activations) for make in (plain, changed))
     assert any(not torch.allclose(x, y, atol=1e-4) for x, y in zip(a, b, strict=True))
 
 
 def test_b14_attention_and_objective_options_are_not_ignored() -> None:
     torch.manual_seed(0)
     votes, targets = torch.randn(2, 6, 3, 4), torch.tensor([0, 1])
-    plain, unbounded = (tc.AttentionRouting(6, 3, 4, bounded=b) for b in (True, False))
+    plain, unbounded = (tc.AttentionRouting(Sizes(6, 3, 8, 4), bounded=b) for b in (True, False))
     unbounded.load_state_dict(plain.state_dict())
-    torch.testing.assert_close(plain(votes).poses, unbounded(votes).poses.tanh())
+    torch.testing.assert_close(route(plain, votes).poses, route(unbounded, votes).poses.tanh())
     objectives = {
         (penalty, strength): tc.DiscriminativeRouting(
-            6, 3, 4, penalty=penalty, strength=strength, initial=0.5
+            Sizes(6, 3, 8, 4), penalty=penalty, strength=strength, initial=0.5
         ).objective(votes, targets).item()
         for penalty in ("l1", "l2")
         for strength in (0.1, 1.0)

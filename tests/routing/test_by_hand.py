@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
+from helpers.routings import route
+from torchcaps.routing import Sizes
 
 
 def near(got: Tensor, expected: object) -> None:
@@ -90,8 +92,8 @@ def test_inverted_attention_routing() -> None:
     near(first.poses[0, :, 0], [math.log(3) / 2, 3])
     # LayerNorm of (x, 0, 0, 0): mean x/4, deviations (3, -1, -1, -1) x/4, variance 3 x^2/16,
     # so the pose becomes (3, -1, -1, -1)/sqrt 3, up to the 1e-5 beside the variance.
-    routing = tc.InvertedAttentionRouting(2, 2, 4).double()
-    poses = routing(votes, parents=parents).poses
+    routing = tc.InvertedAttentionRouting(Sizes(2, 2, 8, 4)).double()
+    poses = route(routing, votes, parents=parents).poses
     torch.testing.assert_close(
         poses[0, 1], torch.tensor([3.0, -1, -1, -1]).double() / 3**0.5, rtol=0, atol=1e-4
     )
@@ -109,7 +111,7 @@ def test_attention_routing() -> None:
     near(routed.poses[0], [[5 / 3]])
     # Capsule activation with A = -1 and a = 2: tanh(2 - 5/3) = tanh(1/3); a pose of one entry has
     # the normalized length |tanh(1/3)| / sqrt 1.
-    routing = tc.AttentionRouting(2, 1, 1).double()
+    routing = tc.AttentionRouting(Sizes(2, 1, 8, 1)).double()
     routing.load_state_dict(
         {
             "weight": weight,
@@ -117,7 +119,7 @@ def test_attention_routing() -> None:
             "activation.bias": torch.tensor([[2.0]]),
         }
     )
-    near(routing(votes).activations[0], [math.tanh(1 / 3)])
+    near(route(routing, votes).activations[0], [math.tanh(1 / 3)])
 
 
 def test_pairwise_agreement() -> None:

@@ -9,10 +9,11 @@ from torch import Tensor
 
 import torchcaps as tc
 from helpers.routings import ROUTINGS
-from torchcaps.capsules import Routed, Votes
+from torchcaps.capsules import Capsules, Routed
 from torchcaps.functional import lengths, squash
 from torchcaps.routing import RoutingFactory
 from torchcaps.testing import CONTRACT, check_routing
+from torchcaps.votes import Votes
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
@@ -38,10 +39,7 @@ class BrokenRouting(tc.Routing):
     bug: ClassVar[str]
 
     def forward(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
+        self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
     ) -> Routed:
         votes = self.cast(votes)
         logits = votes.new_zeros(votes.shape[:-1])

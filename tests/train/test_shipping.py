@@ -13,8 +13,7 @@ from helpers.commands import invoke, refused
 from torchcaps.analysis import open_subject
 from torchcaps.models.files import describe
 from torchcaps.results import read_rows
-from torchcaps.train.evaluation import files as scoring
-from torchcaps.train.evaluation import publish as recording
+from torchcaps.train.evaluation import files as scoring, publish as recording
 from torchcaps.train.evaluation.publish import TOLERANCE
 from torchcaps.train.outputs.folder import RunFolder
 

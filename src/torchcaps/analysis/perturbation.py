@@ -13,11 +13,9 @@ from torch import Tensor
 
 from torchcaps.analysis.outputs import evaluating
 from torchcaps.analysis.reconstruction import class_poses, decoder_of
-from torchcaps.analysis.trace import CapsuleLayer
 from torchcaps.data import POSE
-from torchcaps.layers import Decoder
+from torchcaps.layers import CapsuleLayer, Decoder
 from torchcaps.models import Network
-from torchcaps.routing import AttentionRouting, InvertedAttentionRouting
 
 __all__ = [
     "SHAPE",
@@ -123,8 +121,7 @@ def _draw(decoder: Decoder, poses: Tensor, classes: Tensor, steps: Tensor) -> Te
 def step_scale(network: Network, d: int) -> float:
     """Sqrt(d) for networks whose class poses are up to sqrt(d) long, else 1."""
     layers = [module for module in network.modules() if isinstance(module, CapsuleLayer)]
-    long = layers and isinstance(layers[-1].routing, AttentionRouting | InvertedAttentionRouting)
-    return math.sqrt(d) if long else 1.0
+    return math.sqrt(d) if layers and layers[-1].routing.long_poses else 1.0
 
 
 def shape_of(images: Tensor) -> Tensor:

@@ -19,8 +19,7 @@ from torchcaps.data import (
     load,
     stream_key,
 )
-from torchcaps.models import Network
-from torchcaps.models import load as load_network
+from torchcaps.models import Network, load as load_network
 from torchcaps.recipes import Measure, Recipe, get
 from torchcaps.train.evaluation.files import check_held_out, find_place, find_recipe, find_weights
 from torchcaps.train.images import load_sources

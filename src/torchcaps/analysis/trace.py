@@ -17,42 +17,29 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from torchcaps.analysis.outputs import evaluating
-from torchcaps.capsules import Capsules, Output, Routed, Votes
+from torchcaps.capsules import Capsules, Output, Routed
 from torchcaps.functional import lengths
-from torchcaps.layers import (
-    ClassCapsules,
-    ConvCapsules,
-    ConvTransformCapsules,
-    LinearCapsules,
-)
-from torchcaps.layers.windows import windows
+from torchcaps.layers import CapsuleLayer, ClassCapsules, ConvCapsules, ConvTransformCapsules
 from torchcaps.models import AttentionCapsNet, Network
-from torchcaps.routing import (
-    DynamicRouting,
-    EMRouting,
-    InvertedAttentionRouting,
-    PairwiseRouting,
-    Routing,
-)
-
-__all__ = ["Grid", "LayerTrace", "record", "trace"]
+from torchcaps.routing.base import Routing
+from torchcaps.tensors import windows
+from torchcaps.votes import Votes
 
 Grid = tuple[int, int, int]
 """Height, width and types; capsules in a row are a grid of 1x1."""
 
-CapsuleLayer = LinearCapsules | ClassCapsules | ConvCapsules | ConvTransformCapsules
-Iterated = DynamicRouting | EMRouting | InvertedAttentionRouting
-
 
 class Call(NamedTuple):
-    """One call of one capsule layer; ``votes`` and ``activations`` as its routing got them."""
+    """One call of one capsule layer.
+
+    ``children`` are those of the layer; ``arguments`` are the children, votes and parents that its
+    routing got, positions folded into the batch.
+    """
 
     name: str
     layer: CapsuleLayer
     children: Capsules
-    votes: Votes | Tensor
-    activations: Tensor | None
-    parents: Tensor | None
+    arguments: tuple[Capsules, Votes | Tensor, Tensor | None]
     routed: Routed
 
 
@@ -97,7 +84,7 @@ class LayerTrace:
 def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
     """The network's output, and every call of a capsule layer on the way to it."""
     calls: list[Call] = []
-    routed: list[tuple[Votes | Tensor, Tensor | None, Tensor | None]] = []
+    routed: list[tuple[Capsules, Votes | Tensor, Tensor | None]] = []
     handles: list[RemovableHandle] = []
 
     def at_layer(name: str, layer: CapsuleLayer) -> None:
@@ -105,16 +92,16 @@ def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
             children = given[0]
             if isinstance(children, Capsules | Routed) and isinstance(result, Routed):
                 below = Capsules(children.poses, children.activations)
-                calls.append(Call(name, layer, below, *routed.pop(), result))
+                calls.append(Call(name, layer, below, routed.pop(), result))
 
         handles.append(layer.register_forward_hook(keep))
 
     def at_routing(_: nn.Module, given: tuple[object, ...], result: object) -> None:
-        votes, activations, parents = (*given, None, None)[:3]
+        children, votes, parents = (*given, None)[:3]
+        assert isinstance(children, Capsules)
         assert isinstance(votes, Votes | Tensor)
-        assert activations is None or isinstance(activations, Tensor)
         assert parents is None or isinstance(parents, Tensor)
-        routed.append((votes, activations, parents))
+        routed.append((children, votes, parents))
 
     for name, module in network.named_modules():
         if isinstance(module, CapsuleLayer):
@@ -142,12 +129,12 @@ def trace(
             with. Where layers iterate on their own, the layer below stays as it was built; where
             all iterate at once (Tsai 2020), all take so many.
     """
-    concurrent = [m for m in network.modules() if isinstance(m, AttentionCapsNet)]
-    inverted = [m for m in concurrent if _is_inverted(m)]
+    networks = [m for m in network.modules() if isinstance(m, AttentionCapsNet)]
     with ExitStack() as stack:
-        for module in inverted if iterations is not None else []:
-            stack.callback(setattr, module, "iterations", module.iterations)
-            module.iterations = iterations or 1
+        for module in networks:
+            if iterations is not None and module.takes_parents:
+                stack.callback(setattr, module, "iterations", module.iterations)
+                module.iterations = iterations
         _, calls = record(network, images)
     if not calls:
         raise ValueError(f"{network.name or type(network).__name__} has no capsule layers")
@@ -155,10 +142,6 @@ def trace(
     by_layer = [[call for call in calls if call.name == name] for name in names]
     with evaluating(network):
         return tuple(_layer(own, iterations) for own in by_layer)
-
-
-def _is_inverted(network: AttentionCapsNet) -> bool:
-    return any(isinstance(module, InvertedAttentionRouting) for module in network.modules())
 
 
 def _layer(calls: Sequence[Call], iterations: int | None) -> LayerTrace:
@@ -205,53 +188,46 @@ def _iterations(
     """Couplings and logits of every iteration."""
     last = calls[-1]
     routing, b = last.layer.routing, len(last.children.poses)
-    if not isinstance(routing, Iterated):
-        kept = last.routed.couplings.reshape(b, -1, *last.routed.couplings.shape[-2:])
-        return (kept,), ()
+    _, votes, _ = last.arguments
+    if routing.iterations is None:
+        return (last.routed.couplings.reshape(b, -1, *last.routed.couplings.shape[-2:]),), ()
     if len(calls) > 1:
-        steps = [call.routed.couplings for call in calls]
-        couplings = tuple(c.reshape(b, -1, *c.shape[-2:]) for c in steps)
-        return couplings, tuple(_centered_log(c) for c in couplings)
-    routed = _replay(routing, last, iterations or routing.iterations)
-    couplings = tuple(_by_position(step.couplings, last) for step in routed)
-    if not isinstance(routing, DynamicRouting):
-        return couplings, tuple(_centered_log(c) for c in couplings)
-    votes = routing.cast(last.votes)
-    logits = votes.new_zeros(votes.shape[:-1])
-    if routing.priors is not None:
-        logits = logits + routing.priors
-    all_logits = [logits]
-    for step in routed[:-1]:
-        logits = logits + torch.einsum("bije,bje->bij", votes, step.poses)
-        all_logits.append(logits)
-    return couplings, tuple(_by_position(one, last) for one in all_logits)
+        routed = [call.routed for call in calls]
+        steps = [step._replace(couplings=_folded(step.couplings)) for step in routed]
+    else:
+        steps = _replay(routing, last, iterations or routing.iterations)
+    logits = routing.logits(votes, steps)
+    couplings = tuple(_by_position(step.couplings, last) for step in steps)
+    return couplings, tuple(_by_position(one, last) for one in logits)
 
 
-def _replay(routing: Iterated, call: Call, iterations: int) -> list[Routed]:
-    """The routing after 1, 2, ... iterations: each is a prefix of the next."""
+def _folded(couplings: Tensor) -> Tensor:
+    """Return couplings ``[... i j]`` with all positions folded into the batch."""
+    return couplings.flatten(0, -3)
+
+
+def _replay(routing: Routing, call: Call, iterations: int) -> list[Routed]:
+    """Return what routing gives after 1, 2, ... iterations: each is a prefix of the next."""
     with ExitStack() as stack:
         stack.callback(setattr, routing, "iterations", routing.iterations)
         steps: list[Routed] = []
         for count in range(1, iterations + 1):
             routing.iterations = count
-            steps.append(routing(call.votes, call.activations, call.parents))
+            steps.append(routing(*call.arguments))
     return steps
 
 
-def _centered_log(couplings: Tensor) -> Tensor:
-    logs = couplings.clamp_min(1e-30).log()
-    return logs - logs.mean(dim=-1, keepdim=True)
-
-
 def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
-    """What each slot gave to each parent ``[b p s j]``, and the child in each slot ``[p s]``."""
-    layer, routing, b = call.layer, call.layer.routing, len(call.children.poses)
+    """Return each slot's contribution ``[b p s j]``, and the child in each slot ``[p s]``."""
+    layer, b = call.layer, len(call.children.poses)
+    children, votes, _ = call.arguments
     numbers = torch.arange(1, below[0] * below[1] * below[2] + 1, device=call.routed.poses.device)
-    couplings = call.routed.couplings.reshape(b, -1, *call.routed.couplings.shape[-2:]).clamp_min(0)
     if isinstance(layer, ConvTransformCapsules):
         grid = windows(numbers.reshape(1, *below), layer.kernel_size, layer.stride, layer.padding)
         child = grid.transpose(3, 4).flatten(3).flatten(0, 2) - 1  # [p (i k)]
-        parts = _partial_votes(call.votes, layer)
+        parts = _partial_votes(votes, layer)
+        couplings = call.routed.couplings.reshape(b, -1, *call.routed.couplings.shape[-2:])
+        couplings = couplings.clamp_min(0)
         given = couplings[..., None] * _by_position(parts.flatten(2), call).unflatten(
             3, parts.shape[2:]
         )
@@ -261,12 +237,10 @@ def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
         child = grid.flatten(3).flatten(0, 2) - 1
     else:
         child = numbers[None] - 1
-    if isinstance(routing, PairwiseRouting):
-        return couplings, child
-    given = couplings * _by_position(lengths(routing.cast(call.votes)), call)
-    if call.activations is not None and isinstance(routing, EMRouting):
-        given = given * _by_position(call.activations[..., None], call)
-    return given, child
+    couplings = call.routed.couplings
+    i, j = votes.shape[1:3]
+    folded = call.routed._replace(couplings=couplings.reshape(-1, i, j))
+    return _by_position(layer.routing.contributions(children, votes, folded), call), child
 
 
 def _partial_votes(votes: Votes | Tensor, layer: ConvTransformCapsules) -> Tensor:

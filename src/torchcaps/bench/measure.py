@@ -20,19 +20,15 @@ from torch.nn.functional import one_hot
 
 from torchcaps import kernels
 from torchcaps.bench.setting import HEAD, Measured, Setting
-from torchcaps.capsules import Output, Votes
-from torchcaps.functional import (
-    cross_entropy_loss,
-    margin_loss,
-    reconstruction_loss,
-    spread_loss,
-)
+from torchcaps.capsules import Output
+from torchcaps.functional import cross_entropy_loss, margin_loss, reconstruction_loss, spread_loss
 from torchcaps.layers import CapsuleHead, ConvCapsules
 from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, ResCapsNet, build
 from torchcaps.models.network import Classifier
 from torchcaps.models.zoo import ZOO
-from torchcaps.routing import EMRouting, Routing
+from torchcaps.routing.base import Routing
 from torchcaps.train.compiling import compiled
+from torchcaps.votes import Votes
 
 __all__ = ["measure", "network", "searching", "stepper"]
 
@@ -72,7 +68,7 @@ def network(setting: Setting) -> Network:
             module.implementation = "torch" if plain else "auto"
             if setting.has("dense"):
                 module.register_forward_pre_hook(_cast)
-        if isinstance(module, ConvCapsules) and isinstance(module.routing, EMRouting):
+        if isinstance(module, ConvCapsules) and module.routing.competition == "image":
             module.competition = setting.competition
     if not setting.has("floor"):
         return net
@@ -92,8 +88,8 @@ def network(setting: Setting) -> Network:
 
 def _cast(routing: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Cast all votes before they are routed."""
-    votes, *rest = given
-    return (votes.dense() if isinstance(votes, Votes) else votes, *rest)
+    children, votes, *rest = given
+    return (children, votes.dense() if isinstance(votes, Votes) else votes, *rest)
 
 
 def loss_of(net: Network, images: Tensor, targets: Tensor, *, whole: bool = False) -> Tensor:

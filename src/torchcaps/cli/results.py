@@ -68,8 +68,7 @@ def ship(
 ) -> None:
     """Keep finished runs: rows, curves, and the best weights of each recipe in a small file."""
     from torchcaps.models.packed import check_store
-    from torchcaps.train.evaluation.publish import finished_runs, keep
-    from torchcaps.train.evaluation.publish import ship as ship_runs
+    from torchcaps.train.evaluation.publish import finished_runs, keep, ship as ship_runs
 
     with one_sentence(wrong_use=True):
         check_store(store)

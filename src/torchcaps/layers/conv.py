@@ -1,28 +1,23 @@
 """Capsule layers that slide over a grid of capsules, sharing weights over positions."""
 
-from abc import ABC, abstractmethod
-from typing import Literal, final
+from abc import abstractmethod
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, Routed, Votes, Window
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.layers.base import CapsuleLayer
 from torchcaps.layers.votes import VoteNormFactory, vote_weight
-from torchcaps.layers.windows import Pair, check_fit, grid_of, pair, same_child, windows
-from torchcaps.routing import (
-    AttentionRouting,
-    EMRouting,
-    InvertedAttentionRouting,
-    Routing,
-    RoutingFactory,
-)
-from torchcaps.routing.base import build_routing
-
-__all__ = ["ConvCapsules", "ConvTransformCapsules"]
+from torchcaps.layers.windows import grid_of, pair, same_child
+from torchcaps.routing import defaults
+from torchcaps.routing.base import Competition, RoutingFactory, Sizes, build_routing
+from torchcaps.tensors import Pair, check_fit, output_size, windows
+from torchcaps.votes import Votes, Window
 
 
-class SlidingCapsules(nn.Module, ABC):
-    """What the sliding layers share: positions are folded into the batch to route, then unfolded.
+class SlidingCapsules(CapsuleLayer):
+    """A layer that folds positions into the batch to route, and unfolds them afterwards.
 
     Args:
         n_types: child types i at every position.
@@ -31,8 +26,6 @@ class SlidingCapsules(nn.Module, ABC):
         stride: between windows.
         padding: zeros around the grid.
     """
-
-    routing: Routing
 
     def __init__(
         self,
@@ -50,12 +43,8 @@ class SlidingCapsules(nn.Module, ABC):
         self.d_child = d_child
 
     @abstractmethod
-    def votes(self, children: Capsules | Routed) -> Votes:
-        """What the children of every window ``[(b h' w') i]`` would vote; nothing is cast."""
-
-    @abstractmethod
     def child_activations(self, children: Capsules | Routed) -> Tensor | None:
-        """Activations of the children of every window, ``[(b h' w') i]``, if they have any."""
+        """Return the activations ``[(b h' w') i]`` of every window's children, if any."""
 
     def forward(
         self,
@@ -63,39 +52,33 @@ class SlidingCapsules(nn.Module, ABC):
         parents: Tensor | None = None,
         votes: Votes | Tensor | None = None,
     ) -> Routed:
-        """Parents of every window.
+        """Return the parents of every window.
 
         Args:
-            children: what votes.
+            children: capsules below.
             parents: poses of the parents after a previous iteration, if there was one.
             votes: the votes of all windows, if they have been prepared before.
         """
-        cast = self.votes(children) if votes is None else votes
-        activations = self.child_activations(children)
-        size = self.output_size(children.poses)
+        size = self.output_size(self.grid(children))
         if parents is not None:
             if parents.shape[:3] != size:
                 raise ValueError(f"parents {list(parents.shape)} must start with {list(size)}")
             parents = parents.flatten(0, 2)
-        routed: Routed = self.routing(cast, activations, parents)
+        routed = self.route(children, self.child_activations(children), parents, votes)
         return Routed(*(tensor.reshape(*size, *tensor.shape[1:]) for tensor in routed))
 
     def extra_repr(self) -> str:
-        """What slides over what."""
+        """Return the geometry of the windows."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def output_size(self, poses: Tensor) -> tuple[int, int, int]:
-        """Batch, height and width of the parents' grid."""
-        height, width = (
-            (n + 2 * p - k) // s + 1
-            for n, k, s, p in zip(
-                poses.shape[1:3], self.kernel_size, self.stride, self.padding, strict=True
-            )
-        )
+        """Return batch size, height and width of the parents' grid."""
+        sides = (poses.shape[1], poses.shape[2])
+        height, width = output_size(sides, self.kernel_size, self.stride, self.padding)
         return poses.shape[0], height, width
 
     def grid(self, children: Capsules | Routed) -> Tensor:
-        """Child poses ``[b h w i d]``, if the layer was built for them and a window fits."""
+        """Return child poses ``[b h w i d]``; refuse a grid the layer was not built for."""
         poses = grid_of(children, self.n_types, self.d_child, type(self).__name__)
         check_fit(poses, self.kernel_size, self.padding)
         return poses
@@ -121,8 +104,7 @@ class ConvCapsules(SlidingCapsules):
         routing: a routing class, or a partial of one.
         matrix: read poses as square matrices (q x q weights) instead of vectors (d x e weights).
         competition: "window": the parents of one window compete for its children; "image": all
-            parents of a child do, wherever they are (EM routing only). None takes the paper's:
-            "image" for EM, "window" for all others.
+            parents of a child do, wherever they are (EM routing only). None takes the routing's.
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
         vote_norm: :class:`VoteNorm` normalizes votes over batch and positions; None leaves them. It
             gives the zero poses of the padding a vote too.
@@ -138,9 +120,9 @@ class ConvCapsules(SlidingCapsules):
         kernel_size: int | Pair,
         stride: int | Pair = 1,
         padding: int | Pair = 0,
-        routing: RoutingFactory = InvertedAttentionRouting,
+        routing: RoutingFactory = defaults.CONVOLUTION,
         matrix: bool = False,
-        competition: Literal["window", "image"] | None = None,
+        competition: Competition | None = None,
         weight_std: float | None = None,
         vote_norm: VoteNormFactory | None = None,
     ) -> None:
@@ -150,21 +132,18 @@ class ConvCapsules(SlidingCapsules):
             n_children, n_parents, d_child, d_parent, matrix=matrix, std=weight_std
         )
         self.vote_norm = vote_norm(n_children, n_parents, d_parent) if vote_norm else None
-        self.routing = build_routing(routing, n_children, n_parents, d_parent)
-        is_em = isinstance(self.routing, EMRouting)
-        if competition is None:
-            competition = "image" if is_em else "window"
-        if competition not in ("window", "image"):
+        self.routing = build_routing(routing, Sizes(n_children, n_parents, d_child, d_parent))
+        if competition not in ("window", "image", None):
             raise ValueError(f'competition must be "window" or "image", not {competition!r}')
-        if competition == "image" and not is_em:
+        if competition == "image" and self.routing.competition != "image":
             raise ValueError(
-                f'competition="image" is for EMRouting, and {type(self.routing).__name__} '
-                'compares the votes of one window: use competition="window"'
+                f"{type(self.routing).__name__} compares the votes of one window: use "
+                'competition="window"'
             )
-        self.competition = competition
+        self.competition = competition or self.routing.competition
 
     def votes(self, children: Capsules | Routed) -> Votes:
-        """What the children of every window would vote; nothing is cast."""
+        """Return the votes of every window's children; nothing is cast."""
         poses = self.grid(children)
         child = None
         if self.competition == "image":
@@ -175,7 +154,7 @@ class ConvCapsules(SlidingCapsules):
         return votes if self.vote_norm is None else self.vote_norm(votes)
 
     def child_activations(self, children: Capsules | Routed) -> Tensor | None:
-        """Activations of the children of every window, zero for the padding."""
+        """Return the activations of every window's children, zero for the padding."""
         if children.activations is None:
             return None
         grid = windows(children.activations, self.kernel_size, self.stride, self.padding)
@@ -215,7 +194,7 @@ class ConvTransformCapsules(SlidingCapsules):
         kernel_size: int | Pair,
         stride: int | Pair = 1,
         padding: int | Pair = 0,
-        routing: RoutingFactory = AttentionRouting,
+        routing: RoutingFactory = defaults.CONVOLUTIONAL_TRANSFORM,
         bias: bool = True,
         weight_std: float | None = None,
     ) -> None:
@@ -224,18 +203,19 @@ class ConvTransformCapsules(SlidingCapsules):
         std = d_window**-0.5 if weight_std is None else weight_std
         self.weight = vote_weight(n_types, n_parents, d_window, d_parent, matrix=False, std=std)
         self.bias = nn.Parameter(torch.zeros(n_types, n_parents, d_parent)) if bias else None
-        self.routing = build_routing(routing, n_types, n_parents, d_parent)
-        if isinstance(self.routing, EMRouting):
+        self.routing = build_routing(routing, Sizes(n_types, n_parents, d_window, d_parent))
+        if self.routing.child_activations == "required":
             raise ValueError(
-                "EM routing weighs children by their activations, and a vote of "
-                "ConvTransformCapsules comes from a neighborhood, which has none: use ConvCapsules"
+                f"{type(self.routing).__name__} weighs children by their activations, and a vote "
+                "of ConvTransformCapsules comes from a neighborhood, which has none: use "
+                "ConvCapsules"
             )
 
     def votes(self, children: Capsules | Routed) -> Votes:
-        """What the children at every position would vote; nothing is cast."""
+        """Return the votes of the children at every position; nothing is cast."""
         grid = windows(self.grid(children), self.kernel_size, self.stride, self.padding)
         poses = grid.transpose(3, 4).flatten(4).flatten(0, 2)
         return Votes(poses, self.weight, bias=self.bias)  # poses [(b h' w') i (k d)]
 
     def child_activations(self, children: Capsules | Routed) -> None:
-        """None: a vote comes from a neighborhood, which has no activation of its own."""
+        """Return None: a vote comes from a neighborhood, which has no activation of its own."""

@@ -3,19 +3,19 @@
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from torchcaps.capsules import Capsules, Routed, Votes
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.layers.base import CapsuleLayer
 from torchcaps.layers.votes import VoteNormFactory, vote_weight
 from torchcaps.layers.windows import check_capsules, grid_of
-from torchcaps.routing import DynamicRouting, EMRouting, RoutingFactory
-from torchcaps.routing.base import build_routing
-
-__all__ = ["ClassCapsules", "LinearCapsules"]
+from torchcaps.routing import defaults
+from torchcaps.routing.base import RoutingFactory, Sizes, build_routing
+from torchcaps.votes import Votes
 
 
 @final
-class LinearCapsules(nn.Module):
+class LinearCapsules(CapsuleLayer):
     """Every child has a weight of its own for every parent: ``[b i d] -> [b j e]``.
 
     Capsules on a grid are put in a row first.
@@ -38,7 +38,7 @@ class LinearCapsules(nn.Module):
         d_child: int,
         d_parent: int,
         *,
-        routing: RoutingFactory = DynamicRouting,
+        routing: RoutingFactory = defaults.LINEAR,
         matrix: bool = False,
         weight_std: float | None = None,
         vote_norm: VoteNormFactory | None = None,
@@ -49,10 +49,10 @@ class LinearCapsules(nn.Module):
         )
         self.shape = (n_children, d_child)
         self.vote_norm = vote_norm(n_children, n_parents, d_parent) if vote_norm else None
-        self.routing = build_routing(routing, n_children, n_parents, d_parent)
+        self.routing = build_routing(routing, Sizes(n_children, n_parents, d_child, d_parent))
 
     def votes(self, children: Capsules | Routed) -> Votes:
-        """What the children would vote; nothing is cast."""
+        """Return the votes of the children; nothing is cast."""
         check_capsules(children, "LinearCapsules")
         poses = Capsules(children.poses).flat().poses
         if poses.shape[1:] != self.shape:
@@ -69,21 +69,20 @@ class LinearCapsules(nn.Module):
         parents: Tensor | None = None,
         votes: Votes | Tensor | None = None,
     ) -> Routed:
-        """Parents of the children.
+        """Return the parents of the children.
 
         Args:
-            children: what votes.
+            children: capsules below.
             parents: poses of the parents after a previous iteration, if there was one.
-            votes: the children's votes, if they have been prepared before; otherwise they are now.
+            votes: the children's votes, if they have been prepared before.
         """
-        cast = self.votes(children) if votes is None else votes
+        check_capsules(children, "LinearCapsules")
         activations = Capsules(children.poses, children.activations).flat().activations
-        routed: Routed = self.routing(cast, activations, parents)
-        return routed
+        return self.route(children, activations, parents, votes)
 
 
 @final
-class ClassCapsules(nn.Module):
+class ClassCapsules(CapsuleLayer):
     """The last layer of EM routing: one weight per child type, shared by all positions.
 
     Takes a grid ``[b h w i d]`` of any size to ``[b j e]``. So that sharing does not lose where a
@@ -103,8 +102,8 @@ class ClassCapsules(nn.Module):
         routing: a routing class, or a partial of one.
         matrix: read poses as square matrices.
         coordinates: add the position of a child to its vote, unless routing is local; None does so
-            unless it is dynamic, which adds votes up: positions would make every parent as long as
-            it can be.
+            where it suits the routing. Dynamic routing sums votes: positions would make every
+            parent as long as it can be.
         local: route at every position; None does so for routings that need it.
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
     """
@@ -116,7 +115,7 @@ class ClassCapsules(nn.Module):
         d_child: int,
         d_parent: int,
         *,
-        routing: RoutingFactory = EMRouting,
+        routing: RoutingFactory = defaults.CLASSES,
         matrix: bool = True,
         coordinates: bool | None = None,
         local: bool | None = None,
@@ -127,9 +126,9 @@ class ClassCapsules(nn.Module):
             n_types, n_parents, d_child, d_parent, matrix=matrix, std=weight_std
         )
         self.shape = (n_types, d_child)
-        self.routing = build_routing(routing, n_types, n_parents, d_parent)
+        self.routing = build_routing(routing, Sizes(n_types, n_parents, d_child, d_parent))
         if coordinates is None:
-            coordinates = not isinstance(self.routing, DynamicRouting)
+            coordinates = self.routing.adds_coordinates
         self.local = self.routing.per_child if local is None else local
         if self.routing.per_child and not self.local:
             raise ValueError(
@@ -144,7 +143,7 @@ class ClassCapsules(nn.Module):
             )
 
     def votes(self, children: Capsules | Routed) -> Votes:
-        """What the children would vote; nothing is cast. If local, b counts positions too."""
+        """Return the votes of the children; nothing is cast. If local, b counts positions too."""
         poses = grid_of(children, *self.shape, "ClassCapsules")
         if self.local:
             return Votes(poses.flatten(0, 2), self.weight)
@@ -155,11 +154,12 @@ class ClassCapsules(nn.Module):
         return Votes(votes.poses, votes.weight, bias=bias)
 
     def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
-        """Parents of the children; ``parents`` are their poses of a previous iteration, if any."""
-        votes, activations = self.votes(children), children.activations
+        """Return the parents of the children, starting from previous ``parents`` if given."""
+        grid_of(children, *self.shape, "ClassCapsules")
+        activations = children.activations
         if activations is not None:
             activations = activations.flatten(0, 2) if self.local else activations.flatten(1)
-        routed: Routed = self.routing(votes, activations, parents)
+        routed = self.route(children, activations, parents)
         if not self.local:
             return routed
         b, h, w = children.poses.shape[:3]
@@ -167,7 +167,7 @@ class ClassCapsules(nn.Module):
         return Routed(poses.mean(dim=1), present.mean(dim=1), couplings.flatten(1, 2) / (h * w))
 
     def _positions(self, votes: Votes, height: int, width: int) -> Tensor:
-        """Positions of the children, ``[(h w i) 1 e]``, zero but for two entries."""
+        """Return the positions of the children, ``[(h w i) 1 e]``, zero but for two entries."""
         n_types, e = self.shape[0], votes.shape[3]
         columns = e // votes.rows
         first, second = (columns - 1, 2 * columns - 1) if votes.rows > 1 else (0, 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, final
+from typing import Any, Self, final
 
 from torch import Tensor, nn
 
@@ -11,9 +11,8 @@ from torchcaps.capsules import Capsules
 from torchcaps.checks import check_sizes
 from torchcaps.functional import squash
 from torchcaps.layers.windows import pair
-from torchcaps.routing import CapsuleActivation
-
-__all__ = ["PoseNorm", "PrimaryCapsules", "RectifiedActivation", "Squash"]
+from torchcaps.routing.activation import CapsuleActivation
+from torchcaps.routing.base import Primary, Routing
 
 Nonlinearity = Callable[[int, int], nn.Module]
 """Called with the number of types and the size of a pose; maps poses ``[... i d]``."""
@@ -60,6 +59,15 @@ class RectifiedActivation(nn.Module):
         """Rectify, then map every pose by the weights of its type."""
         activated: Tensor = self.activation(poses.relu())
         return activated
+
+
+NONLINEARITIES: dict[Primary, Nonlinearity | None] = {
+    "squash": Squash,
+    "norm": PoseNorm,
+    "rectify": RectifiedActivation,
+    "none": None,
+}
+"""The nonlinearity that a routing names as the one that suits it."""
 
 
 def first_weights(conv: nn.Conv2d, std: float) -> None:
@@ -172,6 +180,28 @@ class PrimaryCapsules(nn.Module):
         self.nonlinearity = _built(nonlinearity, n_types, d) if nonlinearity else nn.Identity()
         self.activation_conv = (
             self._convolution(PoseConv2d, in_channels, n_types, bias) if activations else None
+        )
+
+    @classmethod
+    def below(
+        cls,
+        routing: Routing,
+        in_channels: int,
+        n_types: int,
+        d: int,
+        *,
+        kernel_size: int | tuple[int, int] = 1,
+        stride: int | tuple[int, int] = 1,
+    ) -> Self:
+        """Build primary capsules with the nonlinearity and activations that suit a routing."""
+        return cls(
+            in_channels,
+            n_types,
+            d,
+            kernel_size=kernel_size,
+            stride=stride,
+            nonlinearity=NONLINEARITIES[routing.primary],
+            activations=routing.child_activations != "ignored",
         )
 
     def _convolution(

@@ -7,11 +7,9 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Votes
 from torchcaps.checks import check_sizes
-from torchcaps.functional import full_precision
-
-__all__ = ["VoteNorm", "VoteNormFactory", "keras_std", "vote_weight"]
+from torchcaps.tensors import full_precision
+from torchcaps.votes import Votes
 
 
 def keras_std(n_children: int, n_parents: int, rows: int, columns: int) -> float:

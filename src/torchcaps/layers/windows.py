@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Capsules, Routed
-from torchcaps.functional import Pair, check_fit, windows
-
-__all__ = ["Pair", "check_capsules", "check_fit", "grid_of", "pair", "same_child", "windows"]
+from torchcaps.tensors import Pair
 
 
 def pair(name: str, value: int | Pair, *, least: int) -> Pair:

@@ -1,6 +1,6 @@
 """A network small enough to train on a laptop's processor, for every routing alike."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import final
 
 from torch import Tensor, nn
@@ -12,12 +12,17 @@ from torchcaps.layers import (
     FullyConnectedDecoder,
     LinearCapsules,
     PrimaryCapsules,
-    Squash,
 )
 from torchcaps.models.network import ImageShape, Network
-from torchcaps.routing import DynamicRouting, RoutingFactory
+from torchcaps.routing import ROUTINGS, EMRouting, InvertedAttentionRouting, RoutingFactory
+from torchcaps.routing.base import preview_routing
 
-__all__ = ["SmallCapsNet"]
+TUNED: dict[str, RoutingFactory] = {
+    "em": partial(EMRouting, cost_scale=5.0),
+    "inverted-attention": partial(InvertedAttentionRouting, iterations=2),
+}
+DEMO_ROUTINGS: dict[str, RoutingFactory] = {**ROUTINGS, **TUNED}
+"""The routing of each demo network: the defaults of its class, but for those tuned here."""
 
 
 @final
@@ -27,12 +32,9 @@ class SmallCapsNet(Network):
     Args:
         image_shape: channels, height and width of the images.
         n_classes: classes.
-        routing: a routing class, or a partial of one.
-        nonlinearity: of the primary capsules.
-        activations: give the primary capsules activations beside their poses, for EM routing.
-        classifier: score by a linear classifier shared by the class capsules, as Tsai 2020 does,
-            and not by what the routing gives as activation.
-        transform: a convolutional transform that keeps the types apart, as Choi 2019 has it.
+        routing: a routing class, or a partial of one. Its attributes decide the rest: nonlinearity
+            and activations of the primary capsules, and whether a shared linear classifier scores.
+            If it competes over children, a convolutional transform keeps their types apart.
     """
 
     def __init__(
@@ -40,11 +42,7 @@ class SmallCapsNet(Network):
         image_shape: ImageShape,
         n_classes: int,
         *,
-        routing: RoutingFactory = DynamicRouting,
-        nonlinearity: Callable[[int, int], nn.Module] = Squash,
-        activations: bool = False,
-        classifier: bool = False,
-        transform: bool = False,
+        routing: RoutingFactory,
     ) -> None:
         super().__init__(image_shape, n_classes)
         height, width = ((((n - 5) // 2 + 1) - 2 - 3) // 2 + 1 for n in image_shape[1:])
@@ -56,25 +54,26 @@ class SmallCapsNet(Network):
         self.backbone = nn.Sequential(
             nn.Conv2d(image_shape[0], 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU()
         )
-        self.primary = PrimaryCapsules(
-            32, 8, 8, kernel_size=3, stride=2, nonlinearity=nonlinearity, activations=activations
-        )
+        kind = preview_routing(routing)
+        self.primary = PrimaryCapsules.below(kind, 32, 8, 8, kernel_size=3, stride=2)
         self.classes: LinearCapsules | ConvTransformCapsules
-        if transform:
+        if kind.competes_over == "children":
             if height != width:
-                raise ValueError(f"attention routing here needs square images, not {image_shape}")
+                raise ValueError(
+                    f"{type(kind).__name__} needs square images here, not {image_shape}"
+                )
             self.classes = ConvTransformCapsules(
                 8, n_classes, 8, 16, kernel_size=height, routing=routing
             )
         else:
             self.classes = LinearCapsules(height * width * 8, n_classes, 8, 16, routing=routing)
-        self.classifier = nn.Linear(16, 1) if classifier else None
+        self.classifier = nn.Linear(16, 1) if kind.scores_by == "logit" else None
         self.decoder: Decoder = FullyConnectedDecoder(n_classes, 16, image_shape, hidden=(128, 256))
 
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Scores, class capsules and reconstructions."""
+        """Return scores, class capsules and reconstructions."""
         routed = self.classes(self.primary(self.backbone(self.checked(images))))
         # a convolutional transform gives its one position as a grid of 1x1
         poses = routed.poses.flatten(1, -2)

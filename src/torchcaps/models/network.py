@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Output
 from torchcaps.layers import Decoder
-from torchcaps.routing import DynamicRouting, EMRouting, InvertedAttentionRouting
-from torchcaps.routing.base import check_iterations
+from torchcaps.routing.base import Routing, check_iterations
 
 __all__ = ["Classifier", "Ensemble", "ImageShape", "Network", "predict"]
 
@@ -95,8 +94,7 @@ class Network(nn.Module, ABC):
     def set_iterations(self, iterations: int) -> None:
         """Route with another number of iterations; nothing that is learned changes."""
         check_iterations(iterations)
-        iterated = DynamicRouting | EMRouting | InvertedAttentionRouting
-        routings = [m for m in self.modules() if isinstance(m, iterated)]
+        routings = [m for m in self.modules() if isinstance(m, Routing) and m.iterations]
         if not routings:
             raise ValueError(f"{self.name or type(self).__name__} does not iterate")
         for routing in routings:

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast, final
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output, Routed
-from torchcaps.layers import ConvCapsules, LinearCapsules, PoseNorm, PrimaryCapsules
+from torchcaps.layers import CapsuleLayer, ConvCapsules, LinearCapsules, PoseNorm, PrimaryCapsules
 from torchcaps.models.backbones import (
     BackboneFactory,
     BasicBlock,
@@ -93,7 +93,6 @@ class AttentionCapsNet(Network):
         super().__init__(image_shape, n_classes)
         check_iterations(iterations)
         inverted = partial(InvertedAttentionRouting, layer_norm=layer_norm, activated=activated)
-        self.iterations = iterations if routing is None else 1
         self.concurrent = concurrent
         self.activated = activated
         routing = routing or inverted
@@ -137,6 +136,8 @@ class AttentionCapsNet(Network):
             self.layers.append(linear(n_children, n_parents, d, d))
             n_children = n_parents
         self.classifier = nn.Linear(d, 1)
+        # a routing that starts from the votes alone iterates in its layer
+        self.iterations = iterations if self.takes_parents else 1
 
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
@@ -153,9 +154,15 @@ class AttentionCapsNet(Network):
         kept = tuple(layer.couplings for layer in routed) if couplings else ()
         return Output(scores, Capsules(last.poses, last.activations), kept)
 
+    @property
+    def takes_parents(self) -> bool:
+        """Return whether the network, and not each layer on its own, iterates."""
+        first = cast(CapsuleLayer, self.layers[0])
+        return first.routing.takes_parents
+
     def set_iterations(self, iterations: int) -> None:
         """Route with another number of iterations; nothing that is learned changes."""
-        if not isinstance(self.layers[0].routing, InvertedAttentionRouting):
+        if not self.takes_parents:
             return super().set_iterations(iterations)
         check_iterations(iterations)
         self.iterations = iterations

@@ -16,7 +16,7 @@ from torchcaps.layers import (
 from torchcaps.layers.votes import VoteNormFactory, keras_std
 from torchcaps.models.backbones import ResNetV2Backbone
 from torchcaps.models.network import ImageShape, Network
-from torchcaps.routing import EMRouting, PairwiseRouting, RoutingFactory
+from torchcaps.routing import PairwiseRouting, RoutingFactory
 
 __all__ = ["ResCapsNet"]
 
@@ -88,7 +88,7 @@ class ResCapsNet(Network):
             padding=2,
             bias=False,
             batch_norm=True,
-            activations=isinstance(self.classes.routing, EMRouting),
+            activations=self.classes.routing.child_activations != "ignored",
         )
         self.decoder = decoder(n_classes, 16, image_shape) if decoder else None
         self.n_objects = n_objects

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchcaps.layers import DeconvolutionDecoder, PoseNorm, RectifiedActivation, VoteNorm
+from torchcaps.layers import DeconvolutionDecoder, VoteNorm
 from torchcaps.layers.votes import keras_std
 from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
 from torchcaps.models.choi2019 import ARCapsNet
-from torchcaps.models.demo import SmallCapsNet
+from torchcaps.models.demo import DEMO_ROUTINGS, SmallCapsNet
 from torchcaps.models.hinton2018 import EMCapsNet
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.sabour2017 import CapsNet, mnist_baseline, multimnist_baseline
@@ -27,11 +27,9 @@ from torchcaps.models.tsai2020 import (
 )
 from torchcaps.models.zhao2020 import ResCapsNet
 from torchcaps.routing import (
-    AttentionRouting,
     DiscriminativeRouting,
     DynamicRouting,
     EMRouting,
-    InvertedAttentionRouting,
     PairwiseRouting,
 )
 
@@ -250,24 +248,10 @@ def yang() -> dict[str, Entry]:
 
 def demo() -> dict[str, Entry]:
     """One small network per routing, for laptops and tests; no paper's."""
-    em = partial(EMRouting, cost_scale=5.0)
-    attention = partial(InvertedAttentionRouting, iterations=2)
-    made: dict[str, Callable[..., Network]] = {
-        "dynamic": SmallCapsNet,
-        "em": partial(SmallCapsNet, routing=em, nonlinearity=PoseNorm, activations=True),
-        "inverted-attention": partial(
-            SmallCapsNet, routing=attention, nonlinearity=PoseNorm, classifier=True
-        ),
-        "attention": partial(
-            SmallCapsNet,
-            routing=AttentionRouting,
-            nonlinearity=RectifiedActivation,
-            transform=True,
-        ),
-        "pairwise": partial(SmallCapsNet, routing=PairwiseRouting),
-        "discriminative": partial(SmallCapsNet, routing=DiscriminativeRouting),
+    return {
+        f"strokes-{name}": Entry(partial(SmallCapsNet, routing=routing), MNIST)
+        for name, routing in DEMO_ROUTINGS.items()
     }
-    return {f"strokes-{name}": Entry(make, MNIST) for name, make in made.items()}
 
 
 ZOO: dict[str, Entry] = {

@@ -1,35 +1,41 @@
 """The routings: one paper, one file, one pure function on dense votes, one class."""
 
-from torchcaps.routing.attention import AttentionRouting, CapsuleActivation, attention_routing
-from torchcaps.routing.base import Routing, RoutingFactory
+from torchcaps.routing.activation import CapsuleActivation as CapsuleActivation
+from torchcaps.routing.attention import (
+    AttentionRouting as AttentionRouting,
+    attention_routing as attention_routing,
+)
+from torchcaps.routing.base import (
+    Kernel as Kernel,
+    Routing as Routing,
+    RoutingFactory as RoutingFactory,
+    Sizes as Sizes,
+)
 from torchcaps.routing.discriminative import (
-    DiscriminativeRouting,
-    discriminative_objective,
-    discriminative_routing,
+    DiscriminativeRouting as DiscriminativeRouting,
+    discriminative_objective as discriminative_objective,
+    discriminative_routing as discriminative_routing,
 )
-from torchcaps.routing.dynamic import DynamicRouting, dynamic_routing
-from torchcaps.routing.em import EMRouting, em_routing
+from torchcaps.routing.dynamic import (
+    DynamicRouting as DynamicRouting,
+    dynamic_routing as dynamic_routing,
+)
+from torchcaps.routing.em import EMRouting as EMRouting, em_routing as em_routing
 from torchcaps.routing.inverted_attention import (
-    InvertedAttentionRouting,
-    inverted_attention_routing,
+    InvertedAttentionRouting as InvertedAttentionRouting,
+    inverted_attention_routing as inverted_attention_routing,
 )
-from torchcaps.routing.pairwise import PairwiseRouting, pairwise_agreement
+from torchcaps.routing.pairwise import (
+    PairwiseRouting as PairwiseRouting,
+    pairwise_agreement as pairwise_agreement,
+)
 
-__all__ = [
-    "AttentionRouting",
-    "CapsuleActivation",
-    "DiscriminativeRouting",
-    "DynamicRouting",
-    "EMRouting",
-    "InvertedAttentionRouting",
-    "PairwiseRouting",
-    "Routing",
-    "RoutingFactory",
-    "attention_routing",
-    "discriminative_objective",
-    "discriminative_routing",
-    "dynamic_routing",
-    "em_routing",
-    "inverted_attention_routing",
-    "pairwise_agreement",
-]
+ROUTINGS: dict[str, RoutingFactory] = {
+    "dynamic": DynamicRouting,
+    "em": EMRouting,
+    "inverted-attention": InvertedAttentionRouting,
+    "attention": AttentionRouting,
+    "pairwise": PairwiseRouting,
+    "discriminative": DiscriminativeRouting,
+}
+"""Every routing by its name in demos."""

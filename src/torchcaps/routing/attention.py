@@ -14,16 +14,17 @@ Deviations: none. The paper leaves the kernel of (7) open; as in the authors' co
 kernel of i e weights for every child and no bias.
 """
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import lengths, normalized_lengths, parent_major
-from torchcaps.routing.base import Implementation, Routing
-
-__all__ = ["AttentionRouting", "CapsuleActivation", "attention_routing"]
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.functional import lengths, normalized_lengths
+from torchcaps.routing.activation import CapsuleActivation
+from torchcaps.routing.base import Axis, Implementation, Primary, Routing, Sizes
+from torchcaps.tensors import parent_major
+from torchcaps.votes import Votes
 
 
 def attention_routing(votes: Tensor, weight: Tensor) -> Routed:
@@ -55,55 +56,31 @@ def attention_routing(votes: Tensor, weight: Tensor) -> Routed:
 
 
 @final
-class CapsuleActivation(nn.Module):
-    """An affine map per capsule type, then tanh: ``[... j e] -> [... j e]`` (Eq. 4 and 9).
-
-    Args:
-        n_types: capsule types j; each has its own map.
-        d: size of a pose.
-        bounded: False leaves the tanh to the caller, as residual connections need it.
-    """
-
-    def __init__(self, n_types: int, d: int, *, bounded: bool = True) -> None:
-        super().__init__()
-        self.bounded = bounded
-        limit = (6 / (2 * d)) ** 0.5
-        self.weight = nn.Parameter(torch.empty(n_types, d, d).uniform_(-limit, limit))
-        self.bias = nn.Parameter(torch.zeros(n_types, d))
-
-    def forward(self, poses: Tensor) -> Tensor:
-        """Map every pose by the weights of its type."""
-        poses = torch.einsum("...je,jef->...jf", poses, self.weight) + self.bias
-        return poses.tanh() if self.bounded else poses
-
-
-@final
 class AttentionRouting(Routing):
     """Attention routing (Choi 2019) with its kernel and the capsule activation.
 
     The activations it returns are normalized lengths, ``|u| / sqrt(e)`` (Eq. 10).
 
     Args:
-        n_children: child capsules that one parent sees.
-        n_parents: parent capsules that one child sees.
-        d_parent: size of a parent's pose.
+        sizes: see :class:`Routing`.
         bounded: False leaves out the tanh of the capsule activation, for residual connections.
         implementation: see :class:`Routing`.
     """
 
-    competes_over: ClassVar[Literal["parents", "children", "none"]] = "children"
-    per_child = True
+    competes_over: ClassVar[Axis] = "children"
+    primary: ClassVar[Primary] = "rectify"
+    long_poses: ClassVar[bool] = True
+    per_child: bool = True
 
     def __init__(
         self,
-        n_children: int,
-        n_parents: int,
-        d_parent: int,
+        sizes: Sizes,
         *,
         bounded: bool = True,
         implementation: Implementation = "auto",
     ) -> None:
-        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        super().__init__(sizes, implementation=implementation)
+        n_children, n_parents, _, d_parent = sizes
         fan = n_children * d_parent
         limit = (6 / (fan + fan * n_parents)) ** 0.5
         weight = torch.empty(n_parents, n_children, d_parent, n_children)
@@ -111,13 +88,10 @@ class AttentionRouting(Routing):
         self.activation = CapsuleActivation(n_parents, d_parent, bounded=bounded)
 
     def forward(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
+        self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
     ) -> Routed:
         """Route votes in one pass and activate the parents."""
-        self.refuse(parents)
+        self.refuse_parents(parents)
         routed = attention_routing(self.cast(votes), self.weight)
         poses = self.activation(routed.poses)
         return Routed(poses, normalized_lengths(poses), routed.couplings)

@@ -22,11 +22,11 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import full_precision, lengths, multi_hot, parent_major, squash
-from torchcaps.routing.base import Implementation, Routing
-
-__all__ = ["DiscriminativeRouting", "discriminative_objective", "discriminative_routing"]
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.functional import lengths, multi_hot, squash
+from torchcaps.routing.base import Axis, Implementation, Routing, Sizes
+from torchcaps.tensors import full_precision, parent_major
+from torchcaps.votes import Votes
 
 
 def discriminative_routing(votes: Votes | Tensor, coefficients: Tensor) -> Routed:
@@ -96,9 +96,7 @@ class DiscriminativeRouting(Routing):
     of the one that trains the weights.
 
     Args:
-        n_children: child capsules that one parent sees.
-        n_parents: parent capsules that one child sees.
-        d_parent: size of a parent's pose.
+        sizes: see :class:`Routing`.
         penalty: "l1" or "l2".
         strength: lambda; 1e-3 is the one value the paper names. The authors' code has 1e-5 with
             means over the batch of p and the n children where the paper has sums, which amounts
@@ -107,54 +105,51 @@ class DiscriminativeRouting(Routing):
         implementation: see :class:`Routing`.
     """
 
-    competes_over: ClassVar[Literal["parents", "children", "none"]] = "none"
-    per_child = True
+    competes_over: ClassVar[Axis] = "none"
+    objective_parameters: ClassVar[tuple[str, ...]] = ("coefficients",)
+    per_child: bool = True
 
     def __init__(
         self,
-        n_children: int,
-        n_parents: int,
-        d_parent: int,
+        sizes: Sizes,
         *,
         penalty: Literal["l1", "l2"] = "l2",
         strength: float = 1e-3,
         initial: float = 1.0,
         implementation: Implementation = "auto",
     ) -> None:
-        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        super().__init__(sizes, implementation=implementation)
         if penalty not in ("l1", "l2"):
             raise ValueError(f'penalty must be "l1" or "l2", not {penalty!r}')
         self.penalty: Literal["l1", "l2"] = penalty
         self.strength = strength
-        self.coefficients = nn.Parameter(torch.full((n_children, n_parents), initial))
+        self.coefficients = nn.Parameter(torch.full((sizes.n_children, sizes.n_parents), initial))
 
     def forward(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
+        self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
     ) -> Routed:
         """Sum the votes by the coefficients."""
-        self.refuse(parents)
+        self.refuse_parents(parents)
         return discriminative_routing(self._checked(votes), self.coefficients)
 
-    def objective(self, votes: Votes | Tensor, targets: Tensor) -> Tensor:
-        """What the coefficients are to maximize; the votes get no gradient from it."""
+    def objective(self, votes: Votes | Tensor, targets: Tensor, *, share: float = 1.0) -> Tensor:
+        """Return what the coefficients maximize; the votes get no gradient from it."""
+        votes = self._checked(votes).detach()
         return discriminative_objective(
-            self._checked(votes).detach(),
+            votes.float() if isinstance(votes, Tensor) else votes,
             self.coefficients,
             targets,
             penalty=self.penalty,
-            strength=self.strength,
+            strength=self.strength * share,
         )
 
     def _checked(self, votes: Votes | Tensor) -> Votes | Tensor:
-        """The votes as they are, cast or not, if they fit."""
+        """Return the votes as they are, cast or not, if they fit."""
         if isinstance(votes, Tensor):
             return self.cast(votes)
         self.check(votes)
         return votes
 
     def options(self) -> str:
-        """Penalty and its strength."""
+        """Return the penalty and its strength."""
         return f"penalty={self.penalty}, strength={self.strength:g}"

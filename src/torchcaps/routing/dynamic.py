@@ -16,19 +16,26 @@ learned log priors of section 2 (all equal in the paper's experiments). ``bias``
 paper: the authors' code adds one to s_j in every iteration.
 """
 
-from collections.abc import Callable
-from typing import ClassVar, Literal, TypeGuard, final
+from collections.abc import Callable, Sequence
+from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcaps import kernels
-from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import lengths, parent_major, squash
-from torchcaps.routing.base import Implementation, Routing, check_iterations
-
-__all__ = ["DynamicRouting", "dynamic_routing"]
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.functional import lengths, squash
+from torchcaps.routing.base import (
+    Axis,
+    Implementation,
+    Kernel,
+    Routing,
+    Sizes,
+    check_iterations,
+)
+from torchcaps.tensors import parent_major
+from torchcaps.votes import Votes
 
 
 def dynamic_routing(
@@ -81,9 +88,7 @@ class DynamicRouting(Routing):
     """Dynamic routing (Sabour 2017); see :func:`dynamic_routing`.
 
     Args:
-        n_children: child capsules that one parent sees.
-        n_parents: parent capsules that one child sees.
-        d_parent: size of a parent's pose.
+        sizes: see :class:`Routing`.
         iterations: r in the paper.
         leaky: add the none-of-the-above category.
         learned_priors: learn the logits ``[i j]`` to start from.
@@ -91,14 +96,14 @@ class DynamicRouting(Routing):
         implementation: see :class:`Routing`.
     """
 
-    competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
-    has_kernel: ClassVar[bool] = True
+    competes_over: ClassVar[Axis] = "parents"
+    weight_std: ClassVar[float | None] = 0.1  # the authors' code; larger votes saturate the lengths
+    adds_coordinates: ClassVar[bool] = False  # votes are summed: positions would saturate them too
+    kernel: ClassVar[Kernel | None] = Kernel()
 
     def __init__(
         self,
-        n_children: int,
-        n_parents: int,
-        d_parent: int,
+        sizes: Sizes,
         *,
         iterations: int = 3,
         leaky: bool = False,
@@ -106,45 +111,52 @@ class DynamicRouting(Routing):
         bias: bool = False,
         implementation: Implementation = "auto",
     ) -> None:
-        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        super().__init__(sizes, implementation=implementation)
         check_iterations(iterations)
-        self.iterations = iterations
+        self.iterations: int = iterations
         self.leaky = leaky
         self.per_child = learned_priors
-        self.priors = nn.Parameter(torch.zeros(n_children, n_parents)) if learned_priors else None
-        self.bias = nn.Parameter(torch.full((n_parents, d_parent), 0.1)) if bias else None
-
-    def forward(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
-    ) -> Routed:
-        """Route votes; the children's activations are in the lengths of their poses."""
-        self.refuse(parents)
-        if self.fused(votes):
-            return self._agree(kernels.lowered(votes), kernels.attend)
-        if self.chunked(votes):
-            return self._agree(votes, kernels.attend_in_chunks)
-        return dynamic_routing(
-            self.cast(votes),
-            iterations=self.iterations,
-            leaky=self.leaky,
-            priors=self.priors,
-            bias=self.bias,
+        self.can_chunk = not learned_priors
+        self.priors = (
+            nn.Parameter(torch.zeros(sizes.n_children, sizes.n_parents)) if learned_priors else None
+        )
+        self.bias = (
+            nn.Parameter(torch.full((sizes.n_parents, sizes.d_parent), 0.1)) if bias else None
         )
 
+    def forward(
+        self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
+    ) -> Routed:
+        """Route votes. The length of a child's pose is its activation and part of its votes."""
+        self.refuse_parents(parents)
+        path = self.path(votes)
+        if path == "plain":
+            return dynamic_routing(
+                self.cast(votes),
+                iterations=self.iterations,
+                leaky=self.leaky,
+                priors=self.priors,
+                bias=self.bias,
+            )
+        attend = kernels.attend if path == "fused" else kernels.attend_in_chunks
+        return self._agree(self.uncast(votes, path), attend)
+
     def obstacle(self) -> str | None:
-        """Learned priors differ between children, which the kernel does not know."""
+        """Return why the kernel cannot run; it does not know learned priors."""
         return "its priors are learned" if self.priors is not None else super().obstacle()
 
-    def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
-        """Whether there are so many votes that they are cast in chunks."""
-        return self.priors is None and kernels.worth_chunking(votes)
+    def logits(self, votes: Votes | Tensor, steps: Sequence[Routed]) -> list[Tensor]:
+        """Return b_ij of each iteration: the priors, and one agreement more per iteration."""
+        dense = self.cast(votes)
+        logits = [dense.new_zeros(dense.shape[:-1])]
+        if self.priors is not None:
+            logits[0] = logits[0] + self.priors
+        for step in steps[:-1]:
+            logits.append(logits[-1] + torch.einsum("bije,bje->bij", dense, step.poses))
+        return logits
 
     def _agree(self, votes: Votes, attend: Callable[..., tuple[Tensor, Tensor]]) -> Routed:
-        """Procedure 1 without logits: b_ij = u_ij . (sum of all v_j so far)."""
-        self.check(votes)
+        """Run Procedure 1 without logits: b_ij = u_ij . (sum of all v_j so far)."""
         b, i, j, _ = votes.shape
         share = 1 / (j + self.leaky)
         inputs = votes.total() * share
@@ -159,5 +171,5 @@ class DynamicRouting(Routing):
         return Routed(poses, lengths(poses), couplings)
 
     def options(self) -> str:
-        """Iterations, and what departs from Procedure 1."""
+        """Return the iterations, and what departs from Procedure 1."""
         return f"iterations={self.iterations}" + (", leaky" if self.leaky else "")

@@ -27,18 +27,30 @@ are the same child, and their parents then compete together.
 """
 
 import math
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcaps import kernels
-from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import fit_gaussians, full_precision, logsumexp_over, parent_major
-from torchcaps.routing.base import Implementation, Routing, check_activations, check_iterations
-
-__all__ = ["EMRouting", "em_routing"]
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.functional import fit_gaussians
+from torchcaps.routing.base import (
+    Axis,
+    ChildActivations,
+    Competition,
+    Implementation,
+    Kernel,
+    Primary,
+    Routing,
+    Score,
+    Sizes,
+    check_activations,
+    check_iterations,
+)
+from torchcaps.tensors import full_precision, logsumexp_over, parent_major
+from torchcaps.votes import Votes
 
 
 def em_routing(
@@ -118,9 +130,7 @@ class EMRouting(Routing):
     """EM routing (Hinton 2018); see :func:`em_routing`. Owns beta_a and beta_u, ``[j]`` each.
 
     Args:
-        n_children: child capsules that one parent sees.
-        n_parents: parent capsules that one child sees.
-        d_parent: size of a parent's pose.
+        sizes: see :class:`Routing`.
         iterations: M-steps.
         inverse_temperature: lambda rises towards this.
         cost_scale: factor on the cost of a parent.
@@ -128,15 +138,16 @@ class EMRouting(Routing):
         implementation: see :class:`Routing`.
     """
 
-    competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
-    has_kernel: ClassVar[bool] = True
-    image_kernel: ClassVar[bool] = True
+    competes_over: ClassVar[Axis] = "parents"
+    scores_by: ClassVar[Score] = "activation"
+    primary: ClassVar[Primary] = "norm"
+    competition: ClassVar[Competition] = "image"
+    child_activations: ChildActivations = "required"
+    kernel: ClassVar[Kernel | None] = Kernel(image=True)
 
     def __init__(
         self,
-        n_children: int,
-        n_parents: int,
-        d_parent: int,
+        sizes: Sizes,
         *,
         iterations: int = 3,
         inverse_temperature: float = 0.01,
@@ -144,30 +155,23 @@ class EMRouting(Routing):
         min_variance: float = 5e-4,
         implementation: Implementation = "auto",
     ) -> None:
-        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        super().__init__(sizes, implementation=implementation)
         check_iterations(iterations)
-        self.iterations = iterations
+        self.iterations: int = iterations
         self.inverse_temperature = inverse_temperature
         self.cost_scale = cost_scale
         self.min_variance = min_variance
-        self.beta_a = nn.Parameter(torch.zeros(n_parents))
-        self.beta_u = nn.Parameter(torch.zeros(n_parents))
+        self.beta_a = nn.Parameter(torch.zeros(sizes.n_parents))
+        self.beta_u = nn.Parameter(torch.zeros(sizes.n_parents))
 
     def forward(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
+        self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
     ) -> Routed:
         """Route votes, each child weighed by its activation."""
-        self.refuse(parents)
-        if activations is None:
-            raise ValueError(
-                "EM routing weighs children by their activations, and these have none: "
-                "build the layer below with activations"
-            )
-        if self.fused(votes):
-            return self._fit(votes, activations)
+        self.refuse_parents(parents)
+        activations = self.check_activations(children, votes)
+        if self.path(votes) == "fused":
+            return self._fit(self.uncast(votes, "fused"), activations)
         return em_routing(
             self.cast(votes),
             activations,
@@ -181,10 +185,7 @@ class EMRouting(Routing):
         )
 
     def _fit(self, votes: Votes, activations: Tensor) -> Routed:
-        """Procedure 1 by kernels: an E-step and the moments for its M-step are one pass."""
-        self.check(votes)
-        check_activations(activations, votes)
-        votes = kernels.lowered(votes)
+        """Run Procedure 1 by kernels: an E-step and the moments for its M-step are one pass."""
         b, i, j, _ = votes.shape
         given = votes.poses.dtype
         with torch.no_grad():
@@ -210,6 +211,6 @@ class EMRouting(Routing):
         return Routed(poses.to(given), logit.sigmoid().to(given), couplings.to(given))
 
     def options(self) -> str:
-        """Iterations, and what departs from the paper."""
+        """Return the iterations, and what departs from the paper."""
         scaled = "" if self.cost_scale == 1 else f", cost_scale={self.cost_scale:g}"
         return f"iterations={self.iterations}{scaled}"

@@ -24,17 +24,26 @@ step in one layer instead: the sequential routing of ablation B.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, TypeGuard, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
 from torchcaps import kernels
-from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import fit_gaussians, full_precision, lengths, parent_major
-from torchcaps.routing.base import Implementation, Routing, check_activations, check_iterations
-
-__all__ = ["InvertedAttentionRouting", "inverted_attention_routing"]
+from torchcaps.capsules import Capsules, Routed
+from torchcaps.functional import fit_gaussians, lengths
+from torchcaps.routing.base import (
+    Axis,
+    Implementation,
+    Kernel,
+    Primary,
+    Routing,
+    Score,
+    Sizes,
+    check_iterations,
+)
+from torchcaps.tensors import full_precision, parent_major
+from torchcaps.votes import Votes
 
 MIN_VARIANCE = 5e-4
 """Added to variances in ablation C, as EM routing does."""
@@ -108,9 +117,7 @@ class InvertedAttentionRouting(Routing):
     not use; after it all poses are about equally long.
 
     Args:
-        n_children: child capsules that one parent sees.
-        n_parents: parent capsules that one child sees.
-        d_parent: size of a parent's pose.
+        sizes: see :class:`Routing`.
         iterations: steps per call, each from the poses of the one before.
         scale: factor on the agreement; None is 1/sqrt(d_parent).
         layer_norm: False is ablation A.
@@ -119,14 +126,16 @@ class InvertedAttentionRouting(Routing):
         implementation: see :class:`Routing`.
     """
 
-    competes_over: ClassVar[Literal["parents", "children", "none"]] = "parents"
-    has_kernel: ClassVar[bool] = True
+    competes_over: ClassVar[Axis] = "parents"
+    scores_by: ClassVar[Score] = "logit"
+    primary: ClassVar[Primary] = "norm"
+    long_poses: ClassVar[bool] = True
+    takes_parents: ClassVar[bool] = True
+    kernel: ClassVar[Kernel | None] = Kernel()
 
     def __init__(
         self,
-        n_children: int,
-        n_parents: int,
-        d_parent: int,
+        sizes: Sizes,
         *,
         iterations: int = 1,
         scale: float | None = None,
@@ -134,27 +143,31 @@ class InvertedAttentionRouting(Routing):
         activated: bool = False,
         implementation: Implementation = "auto",
     ) -> None:
-        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        super().__init__(sizes, implementation=implementation)
         check_iterations(iterations)
-        self.iterations = iterations
+        self.iterations: int = iterations
         self.scale = scale
+        _, n_parents, _, d_parent = sizes
         self.norm = nn.LayerNorm(d_parent) if layer_norm and d_parent > 1 else nn.Identity()
         self.beta_a = nn.Parameter(torch.zeros(n_parents)) if activated else None
         self.beta_u = nn.Parameter(torch.zeros(n_parents)) if activated else None
+        self.child_activations = "required" if activated else "ignored"
+        self.can_chunk = not activated
 
     def forward(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
+        self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
     ) -> Routed:
         """Take ``iterations`` steps from the given parents, or from none."""
-        if self.beta_a is not None and self.beta_u is not None:
-            return self._activated(votes, activations, parents, self.beta_a, self.beta_u)
-        if self.fused(votes):
-            return self._attend(kernels.lowered(votes), parents, kernels.attend)
-        if self.chunked(votes) or self._total_suffices(votes, parents):
-            return self._attend(votes, parents, kernels.attend_in_chunks)
+        path = self.path(votes)
+        if self.child_activations == "required":
+            activations = self.check_activations(children, votes)
+            if path == "fused":
+                return self._fit(self.uncast(votes, path), activations, parents)
+            return self._activated(self.cast(votes), activations, parents)
+        if path == "fused":
+            return self._attend(self.uncast(votes, path), parents, kernels.attend)
+        if path == "chunked" or self._total_suffices(votes, parents):
+            return self._attend(self.uncast(votes, path), parents, kernels.attend_in_chunks)
         dense = self.cast(votes)
         for _ in range(self.iterations):
             routed = inverted_attention_routing(dense, parents, scale=self.scale)
@@ -162,12 +175,8 @@ class InvertedAttentionRouting(Routing):
             routed = Routed(parents, routed.activations, routed.couplings)
         return routed
 
-    def chunked(self, votes: Votes | Tensor) -> TypeGuard[Votes]:
-        """Whether there are so many votes that they are cast in chunks."""
-        return self.beta_a is None and kernels.worth_chunking(votes)
-
-    def _total_suffices(self, votes: Votes | Tensor, parents: Tensor | None) -> TypeGuard[Votes]:
-        """Whether the uniform step is the only one: it needs the sum of the votes, not each."""
+    def _total_suffices(self, votes: Votes | Tensor, parents: Tensor | None) -> bool:
+        """Return whether the uniform step is the only one: it needs the sum of the votes alone."""
         lone = parents is None and self.iterations == 1 and self.implementation == "auto"
         return lone and isinstance(votes, Votes)
 
@@ -177,8 +186,7 @@ class InvertedAttentionRouting(Routing):
         parents: Tensor | None,
         attend: Callable[..., tuple[Tensor, Tensor]],
     ) -> Routed:
-        """The same steps on votes that are not cast; the uniform one is a matrix product."""
-        self.check(votes)
+        """Take the steps on votes that are not cast; the uniform one is a matmul."""
         b, i, j, e = votes.shape
         scale = e**-0.5 if self.scale is None else self.scale
         for _ in range(self.iterations):
@@ -192,38 +200,21 @@ class InvertedAttentionRouting(Routing):
             routed = Routed(parents, lengths(poses), couplings)
         return routed
 
-    def _activated(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None,
-        parents: Tensor | None,
-        beta_a: Tensor,
-        beta_u: Tensor,
-    ) -> Routed:
-        """The same steps in ablation C."""
-        if activations is None:
-            raise ValueError("activated=True weighs children by their activations: these have none")
-        self.check(votes)
-        check_activations(activations, votes)
-        if self.fused(votes):
-            return self._fit(kernels.lowered(votes), activations, parents, beta_a, beta_u)
-        dense = self.cast(votes)
+    def _activated(self, votes: Tensor, activations: Tensor, parents: Tensor | None) -> Routed:
+        """Take the steps of ablation C."""
+        assert self.beta_a is not None
+        assert self.beta_u is not None
         for _ in range(self.iterations):
-            couplings = inverted_attention_routing(dense, parents, scale=self.scale).couplings
-            routed = _activate(dense, couplings, activations, beta_a, beta_u)
+            couplings = inverted_attention_routing(votes, parents, scale=self.scale).couplings
+            routed = _activate(votes, couplings, activations, self.beta_a, self.beta_u)
             parents = self.norm(routed.poses)
             routed = Routed(parents, routed.activations, couplings)
         return routed
 
-    def _fit(
-        self,
-        votes: Votes,
-        activations: Tensor,
-        parents: Tensor | None,
-        beta_a: Tensor,
-        beta_u: Tensor,
-    ) -> Routed:
-        """Ablation C by the kernels of EM routing, whose logits are linear in the vote here."""
+    def _fit(self, votes: Votes, activations: Tensor, parents: Tensor | None) -> Routed:
+        """Run ablation C by the kernels of EM routing; logits are linear in the vote here."""
+        assert self.beta_a is not None
+        assert self.beta_u is not None
         b, i, j, e = votes.shape
         scale = e**-0.5 if self.scale is None else self.scale
         given = votes.poses.dtype
@@ -243,12 +234,12 @@ class InvertedAttentionRouting(Routing):
                     )
                 mean, variance = kernels.fitted(center, *moments, min_variance=MIN_VARIANCE)
                 mass = moments[0]
-                present = _presence(variance, mass, beta_a, beta_u)
+                present = _presence(variance, mass, self.beta_a, self.beta_u)
                 poses = (mean * mass[..., None]).to(given)
             parents = kernels.pose_norm(self.norm, poses)
             routed = Routed(parents, present.to(given), couplings.to(given))
         return routed
 
     def options(self) -> str:
-        """Steps per call."""
+        """Return the steps per call."""
         return f"iterations={self.iterations}"

@@ -16,18 +16,17 @@ s_j as the pose, which section 3.3 hands to a next capsule layer. A vote or a su
 has no direction and counts as zero. Computed in float32 at least.
 """
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from torchcaps import kernels
-from torchcaps.capsules import Routed, Votes
-from torchcaps.functional import full_precision, parent_major
+from torchcaps.capsules import Capsules, Routed
 from torchcaps.functional import unit as to_unit
-from torchcaps.routing.base import Implementation, Routing
-
-__all__ = ["PairwiseRouting", "pairwise_agreement"]
+from torchcaps.routing.base import Axis, Implementation, Kernel, Routing, Score, Sizes
+from torchcaps.tensors import full_precision, parent_major
+from torchcaps.votes import Votes
 
 
 def pairwise_agreement(
@@ -74,52 +73,48 @@ class PairwiseRouting(Routing):
     """Pairwise agreement (Zhao 2020); see :func:`pairwise_agreement`. Learns nothing.
 
     Args:
-        n_children: child capsules that one parent sees.
-        n_parents: parent capsules that one child sees.
-        d_parent: size of a parent's pose.
+        sizes: see :class:`Routing`.
         normalise: normalize votes before they are compared.
         half: the factor 1/2 of Eq. 8.
         unit: return unit poses; False for a layer below another capsule layer.
         implementation: see :class:`Routing`.
     """
 
-    competes_over: ClassVar[Literal["parents", "children", "none"]] = "none"
-    has_kernel: ClassVar[bool] = True
-    scaled_kernel: ClassVar[bool] = True
+    competes_over: ClassVar[Axis] = "none"
+    scores_by: ClassVar[Score] = "activation"
+    kernel: ClassVar[Kernel | None] = Kernel(scaled=True)
 
     def __init__(
         self,
-        n_children: int,
-        n_parents: int,
-        d_parent: int,
+        sizes: Sizes,
         *,
         normalise: bool = True,
         half: bool = True,
         unit: bool = True,
         implementation: Implementation = "auto",
     ) -> None:
-        super().__init__(n_children, n_parents, d_parent, implementation=implementation)
+        super().__init__(sizes, implementation=implementation)
         self.normalized = normalise
         self.halved = half
         self.unit = unit
 
     def forward(
-        self,
-        votes: Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
+        self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
     ) -> Routed:
         """Compare all votes for a parent with one another."""
-        self.refuse(parents)
-        if self.fused(votes):
-            return self._agree(kernels.lowered(votes))
+        self.refuse_parents(parents)
+        if self.path(votes) == "fused":
+            return self._agree(self.uncast(votes, "fused"))
         return pairwise_agreement(
             self.cast(votes), normalise=self.normalized, half=self.halved, unit=self.unit
         )
 
+    def contributions(self, children: Capsules, votes: Votes | Tensor, routed: Routed) -> Tensor:
+        """Return the couplings, which are each child's part of the agreement already."""
+        return routed.couplings.clamp_min(0)
+
     def _agree(self, votes: Votes) -> Routed:
-        """Algorithm 1 on votes that are not cast."""
-        self.check(votes)
+        """Run Algorithm 1 on votes that are not cast."""
         factor = (0.5 if self.halved else 1.0) / votes.shape[1]
         with full_precision(votes.poses.device):
             total, squares = kernels.pairwise_sums(votes, normalize=self.normalized)
@@ -130,6 +125,6 @@ class PairwiseRouting(Routing):
         return Routed(*(tensor.to(votes.poses.dtype) for tensor in routed))
 
     def options(self) -> str:
-        """What departs from Algorithm 1."""
+        """Return what departs from Algorithm 1."""
         flags = (("normalise", self.normalized), ("half", self.halved), ("unit", self.unit))
         return ", ".join(f"{name}=False" for name, on in flags if not on)

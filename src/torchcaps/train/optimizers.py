@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchcaps.layers import ClassCapsules, ConvCapsules, ConvTransformCapsules, LinearCapsules
+from torchcaps.layers import CapsuleLayer
 from torchcaps.optim import Muon
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
-from torchcaps.routing import DiscriminativeRouting
+from torchcaps.routing.base import Routing
 
 __all__ = [
     "coefficients",
@@ -24,16 +24,14 @@ __all__ = [
     "set_lr",
 ]
 
-VOTERS = (ClassCapsules, ConvCapsules, ConvTransformCapsules, LinearCapsules)
-"""Every layer that has vote weights ``[i j d e]``."""
-
 
 def coefficients(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The coefficients of discriminative routing, which climb an objective of their own."""
+    """Return the parameters that climb their routing's objective, with their names."""
     return [
-        (f"{name}.coefficients", module.coefficients)
+        (f"{name}.{key}", module.get_parameter(key))
         for name, module in network.named_modules()
-        if isinstance(module, DiscriminativeRouting)
+        if isinstance(module, Routing)
+        for key in module.objective_parameters
     ]
 
 
@@ -70,7 +68,7 @@ def _by_kind(groups: list[dict[str, Any]], network: nn.Module) -> list[dict[str,
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             kinds[id(module.weight)] = "filters"
-        elif isinstance(module, VOTERS):
+        elif isinstance(module, CapsuleLayer):
             kinds[id(module.weight)] = "votes"
     return [
         {**group, "params": [p for p in group["params"] if kinds.get(id(p)) == kind], "kind": kind}

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchcaps.capsules import Output, Votes
+from torchcaps.capsules import Output
 from torchcaps.data import Batch
 from torchcaps.functional import reconstruction_loss
 from torchcaps.models import Network
 from torchcaps.recipes import Recipe
-from torchcaps.routing import DiscriminativeRouting, discriminative_objective
+from torchcaps.routing.base import Routing
 from torchcaps.train.evaluation.score import autocast, right, truth
 from torchcaps.train.process import Process
+from torchcaps.votes import Votes
 
 __all__ = ["GraphedStep", "NonFiniteError", "Step", "total_loss"]
 
@@ -90,13 +91,13 @@ class Step:
             self._listen()
 
     def _listen(self) -> None:
-        """Keep the votes of discriminative routing for the ascent on its coefficients."""
+        """Keep the votes of routings that have an objective, for the ascent on it."""
         for name, module in self.network.named_modules():
-            if isinstance(module, DiscriminativeRouting):
+            if isinstance(module, Routing) and module.objective_parameters:
 
                 def keep(_: nn.Module, arguments: tuple[Any, ...], name: str = name) -> None:
                     if self.network.training:
-                        self.votes[name] = arguments[0]
+                        self.votes[name] = arguments[1]
 
                 module.register_forward_pre_hook(keep)
 
@@ -143,24 +144,21 @@ class Step:
             group["lr"].mul_(1 - self.stops)
 
     def _climb(self, batch: Batch) -> None:
-        """Gradients of the coefficients, of the objective and not of the loss.
+        """Set the gradients of the parameters that climb a routing's objective.
 
         Objective and loss are taken at the same weights and the same votes; both steps follow.
         """
-        world = self.process.world
+        targets = truth(batch, self.network.n_classes)
         for name, module in self.network.named_modules():
-            if not isinstance(module, DiscriminativeRouting):
+            if not isinstance(module, Routing) or not module.objective_parameters:
                 continue
-            votes = self.votes.pop(name).detach()
-            objective = discriminative_objective(
-                votes.float() if isinstance(votes, Tensor) else votes,
-                module.coefficients,
-                truth(batch, self.network.n_classes),
-                penalty=module.penalty,
-                strength=module.strength / world,
-            )
-            (gradient,) = torch.autograd.grad(objective, module.coefficients)
-            module.coefficients.grad = self.process.sum(gradient)
+            parameters = [module.get_parameter(key) for key in module.objective_parameters]
+            share = 1 / self.process.world
+            objective = module.objective(self.votes.pop(name).detach(), targets, share=share)
+            assert objective is not None
+            gradients = torch.autograd.grad(objective, parameters)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = self.process.sum(gradient)
 
     def _count(self, scores: Tensor, batch: Batch, loss: Tensor) -> None:
         hits = right(scores.float(), truth(batch, scores.shape[1]), self.recipe.measure)

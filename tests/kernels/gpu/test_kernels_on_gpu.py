@@ -23,8 +23,8 @@ from helpers.kernel_cases import (
     exact_agreement,
     routed,
 )
-from torchcaps.capsules import Window
 from torchcaps.kernels import convolve
+from torchcaps.votes import Window
 
 pytestmark = [
     pytest.mark.gpu,
@@ -191,7 +191,7 @@ def test_a_layer_compiles_and_is_captured(name: str) -> None:
 
 def test_a_thousand_classes_train_in_16_gb() -> None:
     torch.manual_seed(0)
-    head = tc.CapsuleHead(512, num_classes=1000).cuda()
+    head = tc.CapsuleHead(512, n_classes=1000).cuda()
     features = torch.randn(256, 512, 7, 7, device="cuda")
     torch.cuda.reset_peak_memory_stats()
     with torch.autocast("cuda", torch.bfloat16):
@@ -205,4 +205,5 @@ def test_the_plain_function_runs_on_request() -> None:
     routing = partial(tc.DynamicRouting, implementation="torch")
     layer = tc.LinearCapsules(6, 3, 4, 4, routing=routing).cuda()
     assert "implementation=torch" in repr(layer)
-    assert not layer.routing.fused(layer.votes(tc.Capsules(torch.randn(2, 6, 4, device="cuda"))))
+    votes = layer.votes(tc.Capsules(torch.randn(2, 6, 4, device="cuda")))
+    assert layer.routing.path(votes) == "plain"

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcaps.capsules import Votes
-from torchcaps.functional import full_precision
 from torchcaps.kernels.attend.operator import exporting, operator, precision
+from torchcaps.tensors import full_precision
+from torchcaps.votes import Votes
 
 __all__ = ["attend_in_chunks", "worth_chunking"]
 

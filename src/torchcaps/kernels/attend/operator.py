@@ -11,7 +11,7 @@ from torch import Tensor, library
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
 
-from torchcaps.capsules import Votes, Window
+from torchcaps.votes import Votes, Window
 
 if TYPE_CHECKING:
     from torchcaps.kernels.common.layout import Layout

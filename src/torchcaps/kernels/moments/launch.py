@@ -6,7 +6,6 @@ import torch
 import triton
 from torch import Tensor
 
-from torchcaps.functional import logsumexp_over, sum_over
 from torchcaps.kernels.common.layout import Blocks, Layout, fold, split
 from torchcaps.kernels.moments.backward import gaussian_child_kernel, gaussian_weight_kernel
 from torchcaps.kernels.moments.forward import moments_kernel
@@ -17,6 +16,7 @@ from torchcaps.kernels.moments.products_launch import (
     uniform_backward,
     uniform_forward,
 )
+from torchcaps.tensors import logsumexp_over, sum_over
 
 __all__ = ["Moments", "moments_backward", "moments_forward"]
 
