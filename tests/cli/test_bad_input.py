@@ -303,7 +303,7 @@ def test_odd_votes_give_a_result_or_a_sentence(name: str, kind: str) -> None:
             route(routing, votes.long(), activations)
     else:
         half, weights = votes.half().requires_grad_(), activations.half()
-        routed = routing.half()(half, weights)
+        routed = route(routing.half(), half, weights)
         assert all(bool(x.isfinite().all()) for x in routed)
         routed.poses.sum().backward()
         assert half.grad is not None
