@@ -137,8 +137,8 @@ class ConvCapsules(SlidingCapsules):
             raise ValueError(f'competition must be "window" or "image", not {competition!r}')
         if competition == "image" and self.routing.competition != "image":
             raise ValueError(
-                f"{type(self.routing).__name__} compares the votes of one window: use "
-                'competition="window"'
+                f'competition="image" is not for {type(self.routing).__name__}, which compares '
+                'the votes of one window: use competition="window"'
             )
         self.competition = competition or self.routing.competition
 

@@ -267,9 +267,10 @@ def build_routing(factory: object, sizes: Sizes) -> Routing:
             "routing must be a routing class such as torchcaps.DynamicRouting, or a partial of "
             f"one, not {name}"
         )
+    is_class = isinstance(getattr(factory, "func", factory), type)
     try:
         routing = factory(sizes)
-    except TypeError as error:
+    except TypeError if is_class else (TypeError, ValueError) as error:
         raise ValueError(
             f"routing={getattr(factory, '__name__', factory)} cannot be built from "
             f"torchcaps.Sizes alone: {error}"
