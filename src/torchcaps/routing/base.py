@@ -268,9 +268,10 @@ def build_routing(factory: object, sizes: Sizes) -> Routing:
             f"one, not {name}"
         )
     is_class = isinstance(getattr(factory, "func", factory), type)
+    wrong_arguments = (TypeError,) if is_class else (TypeError, ValueError)
     try:
         routing = factory(sizes)
-    except TypeError if is_class else (TypeError, ValueError) as error:
+    except wrong_arguments as error:
         raise ValueError(
             f"routing={getattr(factory, '__name__', factory)} cannot be built from "
             f"torchcaps.Sizes alone: {error}"
