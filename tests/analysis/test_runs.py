@@ -1,6 +1,5 @@
 """Run folders, weight files and benchmark rows become subjects, curves and costs."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,37 +7,10 @@ import torch
 
 import torchcaps as tc
 from helpers.families import family
+from helpers.run_folders import SPEED, write_run
 from torchcaps import analysis
 from torchcaps.data import CenterCrop, Normalize
 from torchcaps.train.evaluation.files import find_place
-
-SPEED = """\
-case,mode,implementation,batch,dtype,iterations,images_per_s,peak_mib,share_of_floor,gpu,torch,\
-triton,commit,date
-sabour2017/mnist,inference,torch,128,float32,1,12800,100,0.1,H200,2.11,3.6,abc,2026-11-15
-sabour2017/mnist,inference,torch,128,float32,3,6400,140,0.1,H200,2.11,3.6,abc,2026-11-15
-sabour2017/mnist,inference,torch,128,float32,2,9600,120,0.1,H200,2.11,3.6,abc,2026-11-15
-sabour2017/mnist,inference,fused,128,float32,3,25600,80,0.4,H200,2.11,3.6,abc,2026-11-15
-sabour2017/mnist,train,torch,128,float32,3,3200,400,0.1,H200,2.11,3.6,abc,2026-11-15
-zhao2020/affnist,inference,torch,64,bfloat16,,6400,,0.1,H200,2.11,3.6,abc,2026-11-15
-zhao2020/affnist,train,torch,64,bfloat16,,,,,H200,2.11,3.6,abc,2026-11-15
-"""
-
-
-def write_run(folder: Path, *, recipe: str = "demo/strokes-dynamic", epochs: int = 3) -> Path:
-    """A run folder with an untrained network in it."""
-    folder.mkdir(parents=True)
-    torch.manual_seed(0)
-    tc.save(tc.build(tc.recipes.get(recipe).network), folder / "weights.safetensors")
-    described = {"recipe": recipe, "seed": 0, "settings": {}, "data": None}
-    (folder / "run.json").write_text(json.dumps(described))
-    (folder / "result.json").write_text(json.dumps({"recipe": recipe, "seed": 0, "test": 97.25}))
-    with (folder / "metrics.jsonl").open("w") as file:
-        for epoch in range(1, epochs + 1):
-            row = {"kind": "epoch", "epoch": epoch, "loss": 1 / epoch, "train": 90.0 + epoch}
-            row["validation"] = None if epoch == 1 else 91.0 + epoch
-            file.write(json.dumps(row) + "\n")
-    return folder
 
 
 @pytest.fixture

@@ -7,21 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from helpers.commands import invoke, one_sentence
-from torchcaps import build, save
+from helpers.own_images import SMALL, draw, made
 from torchcaps.data import Batch, Batches
 from torchcaps.recipes import get
 from torchcaps.train.images import load_sources
-from torchcaps.train.outputs.folder import described
 from torchcaps.train.step import Step
-
-SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
-SMALL += ["--no-tensorboard"]
 
 
 @pytest.fixture(autouse=True)
@@ -169,25 +163,6 @@ def test_no_data_and_no_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     said = one_sentence(invoke("train", "sabour2017/mnist", *SMALL, "--data-dir", "empty"), 1)
     assert "mnist" in said
-
-
-def draw(folder: Path, *, shape: tuple[int, ...], count: int) -> None:
-    rng = np.random.default_rng(0)
-    for label, name in enumerate(("dark", "light")):
-        (folder / name).mkdir(parents=True)
-        for number in range(count):
-            pixels = rng.integers(label * 128, label * 128 + 128, shape, dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{number}.png")
-
-
-def made(folder: str, *, data: str | None, n_classes: int) -> Path:
-    """The run folder of a network for CIFAR-10, perhaps on a user's own images; not trained."""
-    recipe = get("tsai2020/cifar10-simple")
-    Path(folder).mkdir()
-    asked = described(recipe, 0, None if data is None else Path(data))
-    Path(folder, "run.json").write_text(json.dumps(asked))
-    save(build(recipe.network, n_classes=n_classes), Path(folder, "weights.safetensors"))
-    return Path(folder)
 
 
 def test_an_earlier_run_is_set_aside_and_said_where() -> None:

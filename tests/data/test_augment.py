@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.test_batches import ALL, draws, image_set, random_images
+from helpers.batches import ALL, draws, image_set, random_images
 from torchcaps.data import (
     Affine,
     Brightness,

@@ -1,5 +1,7 @@
 """Downloads from a local server that behaves in every bad way."""
 
+from helpers.download_server import CONTENT, Server, serving, wanted, leftovers, get
+
 import errno
 import hashlib
 import io
@@ -21,101 +23,16 @@ from torchcaps.data import download as module
 from torchcaps.data.download import DownloadError, fetch
 from torchcaps.data.sets.canonical import Download
 
-CONTENT = bytes(range(256)) * 400
 
 
-@dataclass
-class Server:
-    url: str = ""
-    requests: list[tuple[str, str | None]] = field(default_factory=list)
-    cut: int = 1
 
 
-@contextmanager
-def serving(content: bytes = CONTENT) -> Iterator[Server]:
-    server = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-        def do_GET(self) -> None:
-            wanted = self.headers.get("Range")
-            server.requests.append((self.path, wanted))
-            kind = self.path.split("/")[1]
-            start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
-            if kind == "missing":
-                self.send_error(404)
-                return
-            if kind == "page":
-                self.answer(b"<html>" + content, 200, "text/html")
-                return
-            if kind == "wrong":
-                self.answer(bytes(len(content)), 200)
-                return
-            if kind == "long":
-                self.answer(content + b"more", 200)
-                return
-            if kind == "stalled":
-                self.head(len(content), 200)
-                self.wfile.write(content[:1000])
-                self.wfile.flush()
-                time.sleep(3)
-                return
-            if kind == "short":
-                self.answer(content[: len(content) // 2], 200)
-                return
-            if kind == "slow":
-                time.sleep(0.5)
-            body = content if kind == "noresume" else content[start:]
-            self.head(len(body), 206 if wanted and kind != "noresume" else 200)
-            if kind == "cut" and server.cut:
-                server.cut -= 1
-                body = body[: len(body) // 2]
-            self.wfile.write(body)
-
-        def head(self, length: int, status: int, kind: str = "application/gzip") -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-
-        def answer(self, body: bytes, status: int, kind: str = "application/gzip") -> None:
-            self.head(len(body), status, kind)
-            self.wfile.write(body)
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    server.url = f"http://127.0.0.1:{http.server_address[1]}"
-    try:
-        yield server
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
-def wanted(
-    server: Server, *kinds: str, content: bytes = CONTENT, archive: bool = False
-) -> Download:
-    return Download(
-        "set/file.gz",
-        tuple(f"{server.url}/{kind}/file.gz" for kind in kinds),
-        f"sha256:{hashlib.sha256(content).hexdigest()}",
-        len(content),
-        archive,
-    )
 
 
-def leftovers(folder: Path) -> list[str]:
-    names = (path.name for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in names if not name.endswith(".lock"))
 
 
-def get(download: Download, folder: Path) -> None:
-    fetch(download, folder, needs="set/file.gz", limit=1 << 20)
 
 
 @pytest.mark.parametrize(

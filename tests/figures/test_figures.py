@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from analysis.test_runs import SPEED, write_run
 from helpers.families import CAPSULES, DECODED, FAMILIES, ITERATED, subject
+from helpers.run_folders import SPEED, write_run
 from torchcaps import analysis, figures
 from torchcaps.analysis.walk import Walk
 from torchcaps.cli import app

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
+from helpers.networks import SmallNetwork
 from helpers.routings import ROUTINGS, route
-from layers.test_layers import SmallNetwork
 from torchcaps.models.backbones import ImageConv2d
 from torchcaps.routing import Sizes
 

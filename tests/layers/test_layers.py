@@ -11,29 +11,14 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 import torchcaps as tc
+from helpers.networks import SmallNetwork
 from helpers.routings import ROUTINGS, route
-from torchcaps.routing import RoutingFactory, Sizes
+from torchcaps.routing import Sizes
 
 size = st.integers(1, 5)
 
 
 USES_ACTIVATIONS = ("em", "em-1", "em-scaled", "inverted-attention-c")
-
-
-class SmallNetwork(nn.Module):
-    """Primary, convolutional and class capsules, with any routing."""
-
-    def __init__(self, routing: RoutingFactory, *, channels: int = 3, matrix: bool = True) -> None:
-        super().__init__()
-        self.primary = tc.PrimaryCapsules(channels, 3, 4, kernel_size=3, activations=True)
-        self.conv = tc.ConvCapsules(
-            3, 2, 4, 4, kernel_size=2, stride=2, routing=routing, matrix=matrix
-        )
-        self.linear = tc.LinearCapsules(2 * 2 * 2, 5, 4, 4, routing=routing, matrix=matrix)
-
-    def forward(self, images: Tensor) -> tc.Routed:
-        routed: tc.Routed = self.linear(self.conv(self.primary(images)))
-        return routed
 
 
 @pytest.mark.parametrize("name", ROUTINGS)

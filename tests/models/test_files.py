@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import torchcaps as tc
-from models.test_models import example
+from helpers.networks import example
 from torchcaps.models import ZOO
 from torchcaps.models.files import describe
 from torchcaps.models.zoo import count_parameters

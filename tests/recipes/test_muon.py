@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from helpers.training import BrokenError, break_at, quick, small
 from torchcaps import build
 from torchcaps.data import Batch
 from torchcaps.optim import Muon, orthogonal
@@ -15,7 +16,6 @@ from torchcaps.recipes import get
 from torchcaps.train.optimizers import make_optimizers
 from torchcaps.train.process import Process
 from torchcaps.train.step import Step
-from train.test_run import BrokenError, break_at, quick, small
 
 
 @pytest.mark.parametrize("shape", [(16, 81), (81, 16), (64, 2000), (1, 7), (40, 40)])

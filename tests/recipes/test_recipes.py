@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchcaps as tc
-from data.test_batches import draws
-from models.test_models import COUNTS
+from helpers.batches import draws
+from helpers.networks import COUNTS
 from torchcaps import data
 from torchcaps.data import find
 from torchcaps.data.augment import transforms as augment

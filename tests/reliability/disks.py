@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-import data.test_download as downloads
+import helpers.download_server as downloads
 import torchcaps as tc
 from reliability.kills import content
 from reliability.runs import (

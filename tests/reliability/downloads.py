@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
-import data.test_download as downloads
+import helpers.download_server as downloads
 from torchcaps.data import download as module
 from torchcaps.data.download import DownloadError
 from torchcaps.data.sets.canonical import Download

@@ -1,14 +1,13 @@
 """The scorecard's rows on files, as often as every change is tried: see `reliability`."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from helpers.processes import run_python
 from reliability import damage, disks, suites
 from reliability.rows import ROWS
+from reliability.scorecard import check_rows
 
 KILLS_OF_A_PLAIN_SAVE = """
 from pathlib import Path
@@ -30,28 +29,12 @@ print(sum(1 for failure in kills.trials(0, 60, saver=save) if failure))
 """
 
 
-def python(*arguments: str) -> str:
-    """What a process of its own prints; a test process must not be forked."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def rows(*names: str) -> None:
-    """Try rows of the scorecard in a process of their own."""
-    chosen = (part for name in names for part in ("--only", name))
-    said = python("-m", "reliability", "--pr", *chosen)
-    assert said.splitlines() == [f"{name}: {ROWS[name].pr} seen, 0 failures" for name in names]
-
-
 def test_a_kill_at_any_moment_of_a_save_loses_nothing() -> None:
-    rows("kill-save")
+    check_rows("kill-save")
 
 
 def test_the_kills_find_what_a_save_in_place_loses() -> None:
-    assert int(python("-c", KILLS_OF_A_PLAIN_SAVE)) >= 5
+    assert int(run_python("-c", KILLS_OF_A_PLAIN_SAVE)) >= 5
 
 
 def test_every_damage_to_a_checkpoint_is_found_and_the_one_before_is_used() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from reliability import disks, options, poison, record
 from reliability.rows import ROWS
 from reliability.runs import ROUTINGS, prints
-from reliability.test_files import rows
+from reliability.scorecard import check_rows
 from torchcaps.recipes import Recipe, get
 from torchcaps.train import InterruptedRunError, train
 
@@ -55,17 +55,17 @@ def test_a_run_stopped_after_every_step_ends_like_one_that_was_not(
 
 
 def test_killed_runs_end_like_unbroken_ones_and_stopped_ones_save() -> None:
-    rows("kill-command", "kill-resume", "signals")
+    check_rows("kill-command", "kill-resume", "signals")
 
 
 def test_a_run_whose_disk_fills_up_goes_on_when_there_is_room() -> None:
     if not disks.can_mount():
         pytest.skip("no disk can be mounted here")
-    rows("disk-full-run")
+    check_rows("disk-full-run")
 
 
 def test_a_run_goes_on_when_one_of_its_processes_dies() -> None:
-    rows("rank-dies")
+    check_rows("rank-dies")
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)

@@ -9,9 +9,9 @@ import pytest
 from filelock import FileLock
 from hypothesis import given, settings, strategies as st
 
+from helpers.result_rows import row
 from torchcaps.results import (
     COLUMNS,
-    Row,
     append_row,
     curve_path,
     keep_curve,
@@ -26,27 +26,6 @@ from torchcaps.results import (
 )
 
 ROOT = Path(__file__).parents[2]
-
-
-def row(recipe: str = "sabour2017/mnist", seed: int = 0, test: float = 99.7, **more: Any) -> Row:
-    given: dict[str, Any] = {
-        "validation": 99.5,
-        "paper": 99.75,
-        "parameters": 8_215_728,
-        "epochs": 640,
-        "seconds": 300.0,
-        "images_per_s": 120_000.0,
-        "peak_mib": 900.0,
-        "modified": "",
-        "dirty": False,
-        "commit": "abc1234",
-        "gpu": "H200",
-        "torch": "2.11.0",
-        "date": "2026-12-01",
-        "weights_sha256": "0" * 64,
-        "command": "torchcaps train sabour2017/mnist",
-    }
-    return Row(recipe=recipe, seed=seed, test=test, **{**given, **more})
 
 
 def test_the_columns_are_those_agreed() -> None:

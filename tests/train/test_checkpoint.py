@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from helpers.checkpoints import save
 from torchcaps.train.checkpoint import files as module
 from torchcaps.train.checkpoint.files import (
     Checkpoint,
@@ -38,18 +39,6 @@ TENSORS = {
     "not contiguous": torch.arange(12).reshape(3, 4).T,
     "channels last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
 }
-
-
-def save(folder: Path, step: int, value: float | None = None, **state: Any) -> Path:
-    """A small checkpoint that holds its step, or a value, everywhere."""
-    number = float(step) if value is None else value
-    return save_checkpoint(
-        folder,
-        step,
-        model={"w": torch.full((4, 3), number)},
-        optim={"m": torch.full((5,), number), "rng": torch.arange(16, dtype=torch.uint8)},
-        state={"step": step, "value": number, **state},
-    )
 
 
 def holds(found: Checkpoint | None, step: int, value: float | None = None) -> bool:
@@ -124,7 +113,7 @@ def test_a_step_saved_again_replaces_the_old_one(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from train.test_checkpoint import save
+from helpers.checkpoints import save
 
 real = Path.rename
 

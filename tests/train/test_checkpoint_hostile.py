@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from helpers.checkpoints import save
 from torchcaps.train.checkpoint.files import CheckpointError, load_checkpoint
-from train.test_checkpoint import save
 
 
 def _resign(path: Path, change: Callable[[dict[str, Any]], None]) -> None:

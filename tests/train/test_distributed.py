@@ -1,14 +1,12 @@
 """Several processes on one machine: the same losses as one, and nothing written twice."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from helpers.processes import run_python
+
 SETTINGS = ["limit=384", "batch_size=64", "epochs=2", "test_limit=200"]
 
 
@@ -19,14 +17,6 @@ def command(recipe: str, out: Path, *extra: str) -> list[str]:
         *("-m", "torchcaps", "train", recipe, "--out", str(out), "--results", record),
         *("--device", "cpu", "--no-tensorboard", *settings, *extra),
     ]
-
-
-def run(words: list[str]) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 STATISTICS = """
@@ -61,7 +51,7 @@ def test_every_process_scores_the_network_that_is_saved(average: str, tmp_path: 
     script = tmp_path / "look.py"
     script.write_text(STATISTICS)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    run([*torchrun, str(script), str(tmp_path), average])
+    run_python(*torchrun, str(script), str(tmp_path), average)
     seen = [(tmp_path / f"rank{rank}").read_text() for rank in range(2)]
     assert len(json.loads(seen[0])) >= 6
     assert seen[0] == seen[1]
@@ -69,10 +59,10 @@ def test_every_process_scores_the_network_that_is_saved(average: str, tmp_path: 
 
 @pytest.mark.parametrize("recipe", ["demo/strokes-dynamic", "demo/strokes-discriminative"])
 def test_two_processes_equal_one(recipe: str, tmp_path: Path) -> None:
-    run(command(recipe, tmp_path / "one"))
+    run_python(*command(recipe, tmp_path / "one"))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for _ in range(2):  # the second time it is finished
-        run([*torchrun, *command(recipe, tmp_path / "two")])
+        run_python(*torchrun, *command(recipe, tmp_path / "two"))
     losses, scores = [], []
     for name in ("one", "two"):
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
@@ -89,5 +79,5 @@ def test_two_processes_equal_one(recipe: str, tmp_path: Path) -> None:
 def test_a_decoder_that_is_not_trained_stops_no_process(tmp_path: Path) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     idle = ["--set", "reconstruction_weight=0", "--seeds", "2"]
-    run([*torchrun, *command("demo/strokes-dynamic", tmp_path / "run", *idle)])
+    run_python(*torchrun, *command("demo/strokes-dynamic", tmp_path / "run", *idle))
     assert (tmp_path / "run/seed1/weights.safetensors").is_file()

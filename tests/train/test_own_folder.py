@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from cli.test_train_cli import SMALL, draw, made
 from helpers.commands import invoke, one_sentence
+from helpers.own_images import SMALL, draw, made
 from torchcaps import build, figures, load, load_weights, save
 from torchcaps.analysis import open_subject
 from torchcaps.data import find, load_folder

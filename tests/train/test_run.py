@@ -1,9 +1,7 @@
 """The loop: reproducible, resumable, honest about which images it chose by."""
 
-import json
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from helpers.training import BrokenError, Listener, break_at, metrics, quick, small
 from torchcaps import build, load
 from torchcaps.data import Batch
-from torchcaps.recipes import Measure, Recipe, get
+from torchcaps.recipes import Measure, get
 from torchcaps.recipes.losses import cross_entropy
 from torchcaps.recipes.schedules import Clock
 from torchcaps.train import TrainingError, UseError, train
@@ -22,43 +21,9 @@ from torchcaps.train.checkpoint.saver import Saver
 from torchcaps.train.evaluation.files import evaluate_files
 from torchcaps.train.evaluation.score import right
 from torchcaps.train.optimizers import make_optimizers
-from torchcaps.train.outputs.report import Lines, Reporter
+from torchcaps.train.outputs.report import Lines
 from torchcaps.train.run import Run
 from torchcaps.train.step import Step, total_loss
-
-QUICK = {"limit": 320, "batch_size": 32, "epochs": 3, "test_limit": 100}
-quick = partial(train, device="cpu", tensorboard=False)
-
-
-def small(routing: str = "dynamic", **changes: Any) -> Recipe:
-    return get(f"demo/strokes-{routing}").override(**{**QUICK, **changes})
-
-
-class Listener(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-
-class BrokenError(Exception):
-    """What a test breaks a run with."""
-
-
-def break_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    usual = Run._between
-
-    def between(self: Run, epoch: int) -> None:
-        usual(self, epoch)
-        if self.progress.step == step:
-            raise BrokenError
-
-    monkeypatch.setattr(Run, "_between", between)
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_one_seed_fixes_every_bit_and_another_changes_them(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
 from helpers.commands import invoke
+from helpers.processes import run_python
 from reliability.runs import prints
 from torchcaps import load
 from torchcaps.recipes import Recipe, get
@@ -24,7 +25,6 @@ from torchcaps.train.evaluation import score as scored
 from torchcaps.train.outputs.report import Reporter
 from torchcaps.train.process import joined
 from torchcaps.train.run import Run
-from train.test_distributed import run as executed
 
 quick = partial(train, device="cpu", tensorboard=False)
 
@@ -113,7 +113,7 @@ def test_processes_stop_together_while_images_are_scored(tmp_path: Path) -> None
     script = tmp_path / "asked.py"
     script.write_text(ONE_IS_ASKED)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    executed([*torchrun, str(script), str(tmp_path)])
+    run_python(*torchrun, str(script), str(tmp_path))
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["143", "143"]
     assert saved(tmp_path / "run") == ["step-00000003"]
     assert not (tmp_path / "run/metrics.jsonl").exists()
