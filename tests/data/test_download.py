@@ -1,6 +1,6 @@
 """Downloads from a local server that behaves in every bad way."""
 
-from helpers.download_server import CONTENT, Server, serving, wanted, leftovers, get
+from helpers.download_server import CONTENT, fail_to_fetch, fetch_whole, get, leftovers, serving, wanted
 
 import errno
 import hashlib
@@ -121,25 +121,14 @@ def test_a_wrong_partial_file_is_thrown_away(tmp_path: Path, partial: bytes) -> 
     assert (tmp_path / "set" / "file.gz").read_bytes() == CONTENT
 
 
-def _fetch_in_process(download: Download, folder: str) -> bool:
-    get(download, Path(folder))
-    return (Path(folder) / "set" / "file.gz").read_bytes() == CONTENT
-
-
 def test_eight_processes_at_once_fetch_once(tmp_path: Path) -> None:
     with serving() as server:
         context = multiprocessing.get_context("spawn")
         with context.Pool(8) as pool:
             work = [(wanted(server, "slow"), str(tmp_path))] * 8
-            assert pool.starmap(_fetch_in_process, work) == [True] * 8
+            assert pool.starmap(fetch_whole, work) == [True] * 8
         assert len(server.requests) == 1
     assert leftovers(tmp_path) == ["file.gz"]
-
-
-def _fail_in_process(download: Download, folder: str) -> str:
-    with pytest.raises(DownloadError) as caught:
-        get(download, Path(folder))
-    return str(caught.value)
 
 
 def test_processes_that_fail_at_once_all_say_why(tmp_path: Path) -> None:
@@ -148,7 +137,7 @@ def test_processes_that_fail_at_once_all_say_why(tmp_path: Path) -> None:
         with context.Pool(4) as pool:
             for number in range(5):
                 work = [(wanted(server, "missing"), str(tmp_path / str(number)))] * 4
-                for message in pool.starmap(_fail_in_process, work):
+                for message in pool.starmap(fail_to_fetch, work):
                     assert "answers 404" in message
     assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.name == "set"]
 

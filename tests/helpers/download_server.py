@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from torchcaps.data.download import fetch
+import pytest
+
+from torchcaps.data.download import DownloadError, fetch
 from torchcaps.data.sets.canonical import Download
 
 CONTENT = bytes(range(256)) * 400
@@ -107,3 +109,16 @@ def leftovers(folder: Path) -> list[str]:
 
 def get(download: Download, folder: Path) -> None:
     fetch(download, folder, needs="set/file.gz", limit=1 << 20)
+
+
+def fetch_whole(download: Download, folder: str) -> bool:
+    """Fetch in a process of its own, which must find this function by its module's name."""
+    get(download, Path(folder))
+    return (Path(folder) / "set" / "file.gz").read_bytes() == CONTENT
+
+
+def fail_to_fetch(download: Download, folder: str) -> str:
+    """Return the message of a fetch that must fail."""
+    with pytest.raises(DownloadError) as caught:
+        get(download, Path(folder))
+    return str(caught.value)
