@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from torchcaps.errors import TorchcapsError
+
 __all__ = ["WriteError", "append_line", "read_lines", "sync_folder", "write_bytes", "write_text"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TAIL = 1 << 16
 
 
-class WriteError(OSError):
+class WriteError(TorchcapsError, OSError):
     """A file could not be written: path, cause and remedy in one sentence."""
 
 

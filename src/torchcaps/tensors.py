@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchcaps.errors import InputError
+
 Pair = tuple[int, int]
 """A height and a width."""
 
@@ -42,7 +44,7 @@ def check_fit(grid: Tensor, kernel_size: Pair, padding: Pair = (0, 0)) -> None:
         *(n + 2 * p for n, p in zip(grid.shape[1:3], padding, strict=True)),
     )
     if height < kh or width < kw:
-        raise ValueError(f"a window of {kh}x{kw} does not fit a grid of {height}x{width} capsules")
+        raise InputError(f"a window of {kh}x{kw} does not fit a grid of {height}x{width} capsules")
 
 
 def parent_major(votes: Tensor) -> Tensor:

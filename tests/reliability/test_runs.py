@@ -48,7 +48,7 @@ def test_a_run_stopped_after_every_step_ends_like_one_that_was_not(
     for at in range(STEPS * EPOCHS):
         with pytest.raises(InterruptedRunError) as caught:
             train(asking(recipe, at, wanted), out=tmp_path / "run", tensorboard=False)
-        assert caught.value.code == 128 + wanted
+        assert caught.value.exit_code == 128 + wanted
         assert f"stopped at step {at + 1} of {STEPS * EPOCHS}" in str(caught.value)
     train(recipe, out=tmp_path / "run", tensorboard=False)
     assert prints(tmp_path / "run") == prints(tmp_path / "unbroken")

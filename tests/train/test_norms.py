@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import torchcaps as tc
+from torchcaps.errors import UsageError
 from torchcaps.recipes import RECIPES, get
-from torchcaps.train import UseError, train
+from torchcaps.train import train
 from torchcaps.train.building import check_recipe, spread
 from torchcaps.train.norms import SharedBatchNorm2d, share_statistics
 from torchcaps.train.process import Process
@@ -133,8 +134,8 @@ def test_a_run_normalizes_by_shares_and_its_weights_are_the_usual_network(tmp_pa
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(UseError, match="has no batch normalization of feature maps"):
+    with pytest.raises(UsageError, match="has no batch normalization of feature maps"):
         check_recipe(get("sabour2017/mnist").override(norm_batch=16))
     recipe, gpu = get("tsai2020/cifar10-resnet"), Process(torch.device("cuda"), world=2)
-    with pytest.raises(UseError, match="set norm_batch to 0"):
+    with pytest.raises(UsageError, match="set norm_batch to 0"):
         spread(tc.build(recipe.network), recipe, 0, gpu, sync_batch_norm=True)

@@ -12,10 +12,11 @@ from torch import Tensor
 from helpers.training import BrokenError, Listener, break_at, metrics, quick, small
 from torchcaps import build, load
 from torchcaps.data import Batch
+from torchcaps.errors import UsageError
 from torchcaps.recipes import Measure, get
 from torchcaps.recipes.losses import cross_entropy
 from torchcaps.recipes.schedules import Clock
-from torchcaps.train import TrainingError, UseError, train
+from torchcaps.train import TrainingError, train
 from torchcaps.train.checkpoint.files import checkpoints, load_checkpoint
 from torchcaps.train.checkpoint.saver import Saver
 from torchcaps.train.evaluation.files import evaluate_files
@@ -323,20 +324,20 @@ def test_lines_say_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_batch_that_cannot_be_shared_or_one_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UseError, match="at least 2"):
+    with pytest.raises(UsageError, match="at least 2"):
         quick(small(), out=tmp_path, keep=1)
 
 
 def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
     quick(small(), out=tmp_path)
     for other in (small("em"), small(lr=0.1)):
-        with pytest.raises(UseError, match=r"holds a run with .*--fresh"):
+        with pytest.raises(UsageError, match=r"holds a run with .*--fresh"):
             quick(other, out=tmp_path)
-    with pytest.raises(UseError, match="seed 0 and not 1"):
+    with pytest.raises(UsageError, match="seed 0 and not 1"):
         quick(small(), out=tmp_path, seed=1)
     shutil.rmtree(tmp_path / "checkpoints")
     (tmp_path / "result.json").unlink()
-    with pytest.raises(UseError, match="no checkpoint to resume"):
+    with pytest.raises(UsageError, match="no checkpoint to resume"):
         quick(small(), out=tmp_path, resume=True)
 
 

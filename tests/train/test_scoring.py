@@ -10,11 +10,12 @@ from torch import Tensor
 from helpers.commands import invoke, one_sentence
 from torchcaps.capsules import Output
 from torchcaps.data import ImageSet, MultiMNIST
+from torchcaps.errors import UsageError
 from torchcaps.recipes import get
 from torchcaps.train import train
 from torchcaps.train.evaluation.files import evaluate_files
 from torchcaps.train.evaluation.score import score
-from torchcaps.train.process import Process, UseError
+from torchcaps.train.process import Process
 
 CPU = torch.device("cpu")
 
@@ -74,5 +75,5 @@ def test_pairs_are_drawn_as_often_as_the_recipe_says(
 
 def test_draws_of_images_that_never_change_are_refused(tmp_path: Path) -> None:
     recipe = get("demo/strokes-pairwise").override(limit=64, test_draws=2)
-    with pytest.raises(UseError, match="drawn once: leave out test_draws"):
+    with pytest.raises(UsageError, match="drawn once: leave out test_draws"):
         train(recipe, out=tmp_path, device="cpu")

@@ -18,8 +18,9 @@ from helpers.commands import invoke
 from helpers.processes import run_python
 from reliability.runs import prints
 from torchcaps import load
+from torchcaps.errors import UsageError
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import InterruptedRunError, UseError, train
+from torchcaps.train import InterruptedRunError, train
 from torchcaps.train.checkpoint.files import checkpoints, load_checkpoint
 from torchcaps.train.evaluation import score as scored
 from torchcaps.train.outputs.report import Reporter
@@ -57,7 +58,7 @@ def test_a_run_stopped_while_images_are_scored_ends_like_one_that_was_not(
         assert not (tmp_path / "run/result.json").exists()
         with pytest.raises(InterruptedRunError, match=f"stopped at step {step} of 6") as caught:
             quick(small(average=0.9), out=tmp_path / "run")
-        assert caught.value.code == 128 + wanted
+        assert caught.value.exit_code == 128 + wanted
         assert saved(tmp_path / "run")[-1] == f"step-{step:08d}"
         metrics = tmp_path / "run/metrics.jsonl"
         assert len(metrics.read_text().splitlines() if metrics.exists() else []) == epochs
@@ -105,7 +106,7 @@ recipe = recipe.override(limit=24, batch_size=8, epochs=2, test_limit=250)
 try:
     train(recipe, out=out / "run", device="cpu", tensorboard=False)
 except InterruptedRunError as error:
-    (out / rank).write_text(str(error.code))
+    (out / rank).write_text(str(error.exit_code))
 """
 
 
@@ -190,7 +191,7 @@ def test_a_run_that_nothing_describes_is_not_taken_for_the_one_asked_for(
     quick(small(), out=tmp_path / "run")
     for name in ("run.json",) if finished else ("run.json", "result.json"):
         Path(tmp_path / "run" / name).unlink()  # a kill while --fresh sets it aside leaves this
-    with pytest.raises(UseError, match=r"no run\.json that says which: .* --fresh"):
+    with pytest.raises(UsageError, match=r"no run\.json that says which: .* --fresh"):
         quick(small(lr=0.01), seed=5, out=tmp_path / "run")
     quick(small(lr=0.01), seed=5, out=tmp_path / "run", resume=False)
     assert len(list(tmp_path.glob("run.before-*/checkpoints"))) == 1

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torchcaps.analysis.outputs import features
 from torchcaps.data import POSE, Batches, Strokes, render
+from torchcaps.errors import InputError
 from torchcaps.models import Network
 
 __all__ = ["Equivariance", "equivariance", "linear_r2", "pixel_equivariance"]
@@ -89,7 +90,7 @@ def equivariance(
     """
     channels, height, width = network.image_shape
     if network.n_classes != 10 or height != width:
-        raise ValueError("strokes are ten digits on square images: this network reads others")
+        raise InputError("strokes are ten digits on square images: this network reads others")
     device = next(network.parameters()).device
     first, second, labels, change = _pairs(pairs, height, seed, device)
     before = features(network, first.expand(-1, channels, -1, -1), labels)
@@ -124,7 +125,7 @@ def _score(x: Tensor, y: Tensor, labels: Tensor, components: int) -> Equivarianc
     d = min(components or x.shape[1], x.shape[1])
     fewest = int(labels.bincount(minlength=10).min())
     if fewest < 4 * d:
-        raise ValueError(
+        raise InputError(
             f"{len(x)} pairs give some class only {fewest}, and a fit from {d} numbers needs "
             f"{4 * d}: take more pairs"
         )

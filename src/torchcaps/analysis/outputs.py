@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
+from torchcaps.errors import InputError
 from torchcaps.models import Network
 
 __all__ = ["evaluating", "features", "in_parts"]
@@ -59,7 +60,7 @@ def features(network: Network, images: Tensor, labels: Tensor, *, part: int = 25
             elif seen:
                 parts.append(seen[-1].flatten(1))
             else:
-                raise ValueError(
+                raise InputError(
                     f"{network.name or type(network).__name__} has neither capsules nor a linear "
                     "layer, so there are no features to look at"
                 )

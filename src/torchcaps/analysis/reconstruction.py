@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchcaps.analysis.outputs import evaluating, in_parts
 from torchcaps.analysis.subjects import Prepared
+from torchcaps.errors import InputError
 from torchcaps.layers import Decoder
 from torchcaps.models import Network
 
@@ -50,7 +51,7 @@ def decoder_of(network: Network) -> Decoder:
     for module in network.modules():
         if isinstance(module, Decoder):
             return module
-    raise ValueError(
+    raise InputError(
         f"{network.name or type(network).__name__} has no decoder, so it draws nothing: take a "
         "network that reconstructs"
     )
@@ -60,7 +61,7 @@ def class_poses(network: Network, images: Tensor) -> tuple[Tensor, Tensor]:
     """Poses of the class capsules ``[b n e]`` and scores ``[b n]``."""
     output = in_parts(network, images)
     if output.capsules is None:
-        raise ValueError(f"{network.name or type(network).__name__} has no class capsules")
+        raise InputError(f"{network.name or type(network).__name__} has no class capsules")
     return output.capsules.poses, output.scores
 
 
@@ -75,7 +76,7 @@ def reconstructions(network: Network, images: Tensor, labels: Tensor) -> Reconst
     if isinstance(network, Prepared):
         images = network.prepare(images)
     if true.shape != images.shape:
-        raise ValueError(
+        raise InputError(
             f"the decoder draws {list(true.shape[1:])} and the images are {list(images.shape[1:])}"
         )
     errors = ((drawn - images).square().flatten(1).mean(dim=1) for drawn in (true, guess))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.analysis.trace import LayerTrace, trace
+from torchcaps.errors import InputError
 from torchcaps.models import Network
 
 __all__ = [
@@ -71,7 +72,7 @@ def routing_convergence(
         if changes:
             found.append(LayerConvergence(layer.name, changes))
     if not found:
-        raise ValueError(
+        raise InputError(
             f"{network.name or type(network).__name__} routes in one pass: its logits cannot settle"
         )
     return tuple(found)

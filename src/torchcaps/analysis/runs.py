@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchcaps.errors import InputError, MissingFileError
+
 __all__ = [
     "CostCurve",
     "SpeedRow",
@@ -78,7 +80,7 @@ def training_curve(run: str | Path, *, name: str | None = None) -> TrainingCurve
     path = Path(run)
     path = path / "metrics.jsonl" if path.is_dir() else path
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: give the folder of a run that has trained")
+        raise MissingFileError(f"there is no {path}: give the folder of a run that has trained")
     by_epoch: dict[float, dict[str, float]] = {}
     for line in path.read_text(errors="replace").splitlines():
         row = _epoch(line)
@@ -86,7 +88,7 @@ def training_curve(run: str | Path, *, name: str | None = None) -> TrainingCurve
             by_epoch[row["epoch"]] = row  # a resumed run may write an epoch again
     rows = [by_epoch[epoch] for epoch in sorted(by_epoch)]
     if not rows:
-        raise ValueError(f"{path} has no epochs yet: wait for the first one to end")
+        raise InputError(f"{path} has no epochs yet: wait for the first one to end")
     keys = [key for key in rows[0] if key != "epoch" and all(key in row for row in rows)]
     values = {key: tuple(row[key] for row in rows) for key in keys}
     return TrainingCurve(name or path.parent.name, tuple(sorted(by_epoch)), values)
@@ -111,17 +113,17 @@ def read_speed(path: str | Path) -> tuple[SpeedRow, ...]:
     """The rows of ``speed.csv`` that were measured; those without a speed are left out."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: fill it with torchcaps bench")
+        raise MissingFileError(f"there is no {path}: fill it with torchcaps bench")
     needed = ("case", "mode", "implementation", "batch", "images_per_s", "peak_mib")
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
         missing = [name for name in needed if name not in (reader.fieldnames or ())]
         if missing:
-            raise ValueError(f"{path} has no column {missing[0]!r}: it is not the benchmark's")
+            raise InputError(f"{path} has no column {missing[0]!r}: it is not the benchmark's")
         try:
             return tuple(_speed_row(row) for row in reader if row["images_per_s"])
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} has a row that cannot be read: {error}") from None
+            raise InputError(f"{path} has a row that cannot be read: {error}") from None
 
 
 def _speed_row(row: dict[str, str]) -> SpeedRow:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchcaps.analysis.outputs import evaluating
 from torchcaps.analysis.reconstruction import class_poses, decoder_of
+from torchcaps.errors import InputError
 from torchcaps.models import Network
 
 __all__ = ["Segmentation", "iou", "segment"]
@@ -74,7 +75,7 @@ def segment(
         threshold: what counts as ink.
     """
     if labels.dim() != 2 or labels.shape[1] != 2 or int(labels.min()) < 0:
-        raise ValueError("segmentation needs images with two objects each, labels [b 2]")
+        raise InputError("segmentation needs images with two objects each, labels [b 2]")
     decoder = decoder_of(network)
     poses, scores = class_poses(network, images)
     predictions = in_order(scores.topk(2, dim=-1).indices, labels)

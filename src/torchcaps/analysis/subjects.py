@@ -19,6 +19,7 @@ from torchcaps.data import (
     load,
     stream_key,
 )
+from torchcaps.errors import InputError
 from torchcaps.models import Network, load as load_network
 from torchcaps.recipes import Measure, Recipe, get
 from torchcaps.train.evaluation.files import check_held_out, find_place, find_recipe, find_weights
@@ -125,7 +126,7 @@ def open_subject(
     channels, height, width = Batches(source, 1).batch(first).images.shape[1:]
     seen = Batches(source, 1, transforms=transforms).batch(first).images.shape[1:]
     if seen != network.image_shape or len(source.classes) != network.n_classes:
-        raise ValueError(
+        raise InputError(
             f"{place} takes images {network.image_shape} of {network.n_classes} classes and the "
             f"data have {tuple(seen)} of {len(source.classes)}: name another recipe"
         )
@@ -154,7 +155,7 @@ def _images(
         sources = load_sources(recipe, root=None, own=Path(own), device=device, classes=classes)
         found = sources.validation if sources.test is None else sources.test
         if not isinstance(found, ImageSet | Generated):
-            raise ValueError(f"{own} has neither test nor validation images to look at")
+            raise InputError(f"{own} has neither test nor validation images to look at")
         return found, sources.test_transforms, "held-out" if sources.test is None else "test"
     source = load(recipe.test_dataset or recipe.dataset, "test", root=data_dir)
     if recipe.resize and isinstance(source, ImageSet):

@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from torchcaps.analysis.outputs import evaluating
 from torchcaps.capsules import Capsules, Output, Routed
+from torchcaps.errors import InputError
 from torchcaps.functional import lengths
 from torchcaps.layers import CapsuleLayer, ClassCapsules, ConvCapsules, ConvTransformCapsules
 from torchcaps.models import AttentionCapsNet, Network
@@ -137,7 +138,7 @@ def trace(
                 module.iterations = iterations
         _, calls = record(network, images)
     if not calls:
-        raise ValueError(f"{network.name or type(network).__name__} has no capsule layers")
+        raise InputError(f"{network.name or type(network).__name__} has no capsule layers")
     names = dict.fromkeys(call.name for call in calls)
     by_layer = [[call for call in calls if call.name == name] for name in names]
     with evaluating(network):

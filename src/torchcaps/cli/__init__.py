@@ -11,10 +11,12 @@ from torchcaps.cli.figures import figures
 from torchcaps.cli.listing import list_recipes
 from torchcaps.cli.results import results, ship
 from torchcaps.cli.runs import environment, evaluate, train
+from torchcaps.cli.shared import Commands
 
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Commands,
     help="Capsule networks: build, train, measure and look into them.",
     no_args_is_help=True,
     add_completion=False,
@@ -32,8 +34,8 @@ app.command("env")(environment)
 app.add_typer(data_app, name="data", no_args_is_help=True)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         from torchcaps import __version__
 
         typer.echo(__version__)
@@ -43,7 +45,11 @@ def _version(asked: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of every error.")
     ] = False,
 ) -> None:
     """Capsule networks: build, train, measure and look into them."""

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import Json, make_folder, one_sentence
+from torchcaps.cli.shared import Json, make_folder
+from torchcaps.errors import UsageError
 
 __all__ = ["bench"]
 
@@ -24,23 +25,20 @@ def bench(
     from torchcaps.train.facts import revision
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with one_sentence(wrong_use=True):
-        settings = plan(name or ("quick" if device.type == "cuda" else "small"))
-    with one_sentence():
-        if keep is not None:
-            make_folder(keep.parent, "--keep")
-            append(keep, [])
+    settings = plan(name or ("quick" if device.type == "cuda" else "small"))
+    if keep is not None:
+        make_folder(keep.parent, "--keep")
+        append(keep, [])
     measured, rows = [], []
     for setting in settings:
         try:
             measured.append(measure(setting, device=device, repeats=repeats))
-        except ValueError as error:
+        except UsageError as error:
             typer.echo(str(error), err=True)
             continue
         rows = rows_of(measured, device=device, revision=revision())
-        with one_sentence():
-            if keep is not None:
-                append(keep, rows[-1:])
+        if keep is not None:
+            append(keep, rows[-1:])
     if not rows:
         raise typer.Exit(1)
     typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))

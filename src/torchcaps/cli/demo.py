@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import Json, one_sentence
+from torchcaps.cli.shared import Json
+from torchcaps.errors import UsageError
 
 __all__ = ["demo"]
 
@@ -38,8 +39,7 @@ def demo(
     chosen = every if "all" in asked else asked
     for routing in asked:
         if routing not in (*every, "all"):
-            typer.echo(f"there is no routing {routing!r}: take {', '.join(every)} or all", err=True)
-            raise typer.Exit(2)
+            raise UsageError(f"there is no routing {routing!r}: take {', '.join(every)} or all")
     console = Console()
     if not as_json:
         console.print(
@@ -50,18 +50,16 @@ def demo(
         )
     rows = {}
     for routing in chosen:
-        with one_sentence(wrong_use=True):
-            recipe = get(f"demo/strokes-{routing}")
-            recipe = recipe.override(limit=steps * recipe.batch_size)
-        with one_sentence():
-            rows[routing] = train(
-                recipe,
-                seed=seed,
-                out=out / routing,
-                resume=None if unfinished(out / routing, recipe, seed) else False,
-                reporter=reporter_for(sys.stdout, quiet=as_json, title=f"{routing:20}"),
-                tensorboard=False,
-            )
+        recipe = get(f"demo/strokes-{routing}")
+        recipe = recipe.override(limit=steps * recipe.batch_size)
+        rows[routing] = train(
+            recipe,
+            seed=seed,
+            out=out / routing,
+            resume=None if unfinished(out / routing, recipe, seed) else False,
+            reporter=reporter_for(sys.stdout, quiet=as_json, title=f"{routing:20}"),
+            tensorboard=False,
+        )
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -78,7 +76,7 @@ def demo(
         from torchcaps.figures import demo_report
         from torchcaps.models import load
 
-        with one_sentence(), console.status("looking inside") as status:
+        with console.status("looking inside") as status:
             networks = {name: load(out / name / "weights.safetensors") for name in rows}
             index = demo_report(
                 networks,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import DataDir, Device, make_folder, one_sentence
+from torchcaps.cli.shared import DataDir, Device, make_folder
 
 __all__ = ["figures"]
 
@@ -40,25 +40,21 @@ def figures(
     from torchcaps.figures import Effort, check_names, report
     from torchcaps.train.process import choose_device
 
-    with one_sentence(wrong_use=True):
-        check_names(only or ())
-        where = choose_device(device)
-    with one_sentence():
-        subjects = [
-            open_subject(run, data_dir=data_dir, recipe=recipe, device=where) for run in runs
-        ]
-        make_folder(out, "--out")
-        words = ["torchcaps", "figures", *runs]
-        for name in only or ():
-            words += ["--only", name]
-        if recipe:
-            words += ["--recipe", recipe]
-        index = report(
-            subjects,
-            out,
-            command=shlex.join([*words, "--samples", str(samples), "--out", str(out)]),
-            only=only or (),
-            effort=Effort(samples=samples, attacked=min(200, samples), speed=speed),
-            progress=lambda name: typer.echo(f"drawing {name}", err=True),
-        )
+    check_names(only or ())
+    where = choose_device(device)
+    subjects = [open_subject(run, data_dir=data_dir, recipe=recipe, device=where) for run in runs]
+    make_folder(out, "--out")
+    words = ["torchcaps", "figures", *runs]
+    for name in only or ():
+        words += ["--only", name]
+    if recipe:
+        words += ["--recipe", recipe]
+    index = report(
+        subjects,
+        out,
+        command=shlex.join([*words, "--samples", str(samples), "--out", str(out)]),
+        only=only or (),
+        effort=Effort(samples=samples, attacked=min(200, samples), speed=speed),
+        progress=lambda name: typer.echo(f"drawing {name}", err=True),
+    )
     typer.echo(f"{index}")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from torchcaps.cli.shared import Json, one_sentence
+from torchcaps.cli.shared import Json
 
 __all__ = ["list_recipes"]
 
@@ -20,8 +20,7 @@ def list_recipes(
     ] = False,
 ) -> None:
     """Every recipe: paper, data set, parameters, the paper's number and ours."""
-    with one_sentence():
-        rows = _networks() if networks else _recipes()
+    rows = _networks() if networks else _recipes()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return

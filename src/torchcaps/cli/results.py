@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import DataDir, Device, Json, one_sentence
+from torchcaps.cli.shared import DataDir, Device, Json
+from torchcaps.errors import InputError
 
 __all__ = ["results", "ship"]
 
@@ -31,21 +32,20 @@ def results(
     from torchcaps.results import merge, read_rows, summarize, text
     from torchcaps.train.evaluation.publish import finished_runs, keep
 
-    with one_sentence():
-        for path in add or []:
-            if path.suffix == ".csv":
-                merge(record, path)
-                continue
-            for run in finished_runs(path):
-                if not keep(run, record):
-                    typer.echo(f"{run.path} scored no test images and has no row", err=True)
-        rows = read_rows(record)
-        if as_json:
-            typer.echo(json.dumps([asdict(entry) for entry in summarize(rows)], indent=2))
-        else:
-            typer.echo(text(rows))
-        if write:
-            _write_tables(record)
+    for path in add or []:
+        if path.suffix == ".csv":
+            merge(record, path)
+            continue
+        for run in finished_runs(path):
+            if not keep(run, record):
+                typer.echo(f"{run.path} scored no test images and has no row", err=True)
+    rows = read_rows(record)
+    if as_json:
+        typer.echo(json.dumps([asdict(entry) for entry in summarize(rows)], indent=2))
+    else:
+        typer.echo(text(rows))
+    if write:
+        _write_tables(record)
 
 
 def ship(
@@ -70,25 +70,23 @@ def ship(
     from torchcaps.models.packed import check_store
     from torchcaps.train.evaluation.publish import finished_runs, keep, ship as ship_runs
 
-    with one_sentence(wrong_use=True):
-        check_store(store)
-    with one_sentence():
-        found = [run for path in runs for run in finished_runs(path)]
-        if into is not None and into.exists() and not into.is_dir():
-            raise ValueError(f"{into} is not a folder: choose another with --into")
-        for run in found:
-            keep(run, record)
-        written = ship_runs(
-            found,
-            store=store,
-            into=into,
-            record=record,
-            replace=replace,
-            data_dir=data_dir,
-            device=device,
-        )
-        if write:
-            _write_tables(record)
+    check_store(store)
+    found = [run for path in runs for run in finished_runs(path)]
+    if into is not None and into.exists() and not into.is_dir():
+        raise InputError(f"{into} is not a folder: choose another with --into")
+    for run in found:
+        keep(run, record)
+    written = ship_runs(
+        found,
+        store=store,
+        into=into,
+        record=record,
+        replace=replace,
+        data_dir=data_dir,
+        device=device,
+    )
+    if write:
+        _write_tables(record)
     if as_json:
         typer.echo(json.dumps({str(path): facts for path, facts in written.items()}, indent=2))
         return

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from torchcaps.cli.shared import DataDir, Device, Json, counting, one_sentence
+from torchcaps.cli.shared import DataDir, Device, Json, counting, memory_advice
 
 __all__ = ["environment", "evaluate", "train"]
 
@@ -65,9 +65,8 @@ def train(
     from torchcaps.train.outputs.folder import default_folder
     from torchcaps.train.outputs.report import reporter_for
 
-    with one_sentence(wrong_use=True):
-        chosen = get(recipe).parse(settings or [])
-        check_seed(seed + seeds - 1)  # before any of them is trained
+    chosen = get(recipe).parse(settings or [])
+    check_seed(seed + seeds - 1)  # before any of them is trained
     relief = (
         f"set a batch_size below {chosen.batch_size}, such as --set batch_size="
         f"{max(1, chosen.batch_size // 2)}, or make images of your own smaller (--set resize=64)"
@@ -76,7 +75,7 @@ def train(
     rows, folders = [], []
     for number in range(seed, seed + seeds):
         folder = out / f"seed{number}" if out is not None and seeds > 1 else out
-        with one_sentence(relief=relief):
+        with memory_advice(relief):
             row = run(
                 chosen,
                 seed=number,
@@ -110,8 +109,7 @@ def train(
     if chosen.ensemble > 1 and seeds > 1:
         from torchcaps.train.evaluation.files import evaluate_files
 
-        with one_sentence():
-            summed = evaluate_files(folders, data_dir=data_dir, own_data=data, device=device)
+        summed = evaluate_files(folders, data_dir=data_dir, own_data=data, device=device)
         typer.echo(f"ensemble of {seeds}: {summed['ensemble']['percent']:.2f} %")
 
 
@@ -157,7 +155,7 @@ def evaluate(
     from torchcaps.recipes import RECIPES
     from torchcaps.train.evaluation.files import evaluate_files
 
-    with one_sentence(), counting() as progress:
+    with counting() as progress:
         scores = evaluate_files(
             runs,
             recipe=recipe,

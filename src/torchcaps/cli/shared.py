@@ -1,34 +1,95 @@
-"""What commands share: options, bars, errors of one sentence and their exit codes."""
+"""Shared options and progress bars of the commands, and how they report errors."""
 
+import errno
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-__all__ = ["DataDir", "Device", "Json", "counting", "make_folder", "one_sentence"]
+from torchcaps.errors import InputError, TorchcapsError
+
+__all__ = ["Commands", "DataDir", "Device", "Json", "counting", "make_folder", "memory_advice"]
 
 DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
+class Commands(TyperGroup):
+    """A group that reports the errors of all its commands.
+
+    An error meant for the user becomes one sentence and its exit code: 1 for a failure, 2 for
+    wrong usage, 130 and 143 for an interrupted run that has saved. A bug keeps its traceback.
+    With ``--debug`` every error shows its traceback.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named."""
+        try:
+            with memory_advice("take smaller images or a smaller network"):
+                return super().invoke(ctx)
+        except (TorchcapsError, OSError) as error:
+            message, code = str(error), 1
+            if isinstance(error, TorchcapsError):
+                code = error.exit_code
+            elif error.errno is None or error.errno == errno.EPIPE:  # click handles broken pipes
+                raise
+            else:
+                message = _system_message(error)
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            else:
+                typer.echo(message, err=True)
+            raise typer.Exit(code) from None
+
+
+def _system_message(error: OSError) -> str:
+    """Add a remedy to an error of the operating system."""
+    if error.filename is None:
+        return str(error)
+    return (
+        f"{error.filename} cannot be used ({error.strerror}): check that it exists and that you "
+        "may read and write it, or name another"
+    )
+
+
+@contextmanager
+def memory_advice(advice: str) -> Iterator[None]:
+    """Replace an out-of-memory error by one sentence that ends in this advice."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise TorchcapsError(f"there is not enough memory: {advice}") from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    from torch import OutOfMemoryError
+
+    on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error)
+    return on_cpu or isinstance(error, MemoryError | OutOfMemoryError)
+
+
 def make_folder(path: Path, option: str) -> None:
-    """Make a folder before the work whose outcome it shall hold."""
+    """Create an output folder before the work starts."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(
+        raise InputError(
             f"the folder {path} cannot be made ({error.strerror}); choose another with {option}"
         ) from None
 
 
 @contextmanager
 def counting() -> Iterator[Callable[[str, int, int], None]]:
-    """Bars on a terminal that are gone at the end; told a name, how many in all and how many more.
+    """Yield a function of a name, a total and an increment that shows a progress bar per name.
 
-    They go to standard error, so that what is printed can be piped.
+    The bars go to standard error, so that standard output can be piped, and vanish at the end.
     """
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -37,69 +98,9 @@ def counting() -> Iterator[Callable[[str, int, int], None]]:
     tasks: dict[str, TaskID] = {}
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
 
-        def tell(name: str, of: int, more: int) -> None:
+        def advance(name: str, total: int, count: int) -> None:
             if name not in tasks:
-                tasks[name] = bars.add_task(name, total=of)
-            bars.advance(tasks[name], more)
+                tasks[name] = bars.add_task(name, total=total)
+            bars.advance(tasks[name], count)
 
-        yield tell
-
-
-@contextmanager
-def one_sentence(
-    *, wrong_use: bool = False, relief: str = "take smaller images or a smaller network"
-) -> Iterator[None]:
-    """Show an expected error as its message and leave with the right status.
-
-    1 is a failure, 2 wrong use, 130 and 143 a run that was stopped and has saved.
-
-    Args:
-        wrong_use: what is refused in here is a mistake in the command.
-        relief: what to do where memory does not suffice.
-    """
-    try:
-        yield
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        if _out_of_memory(error):
-            typer.echo(f"there is not enough memory: {relief}", err=True)
-            raise typer.Exit(1) from None
-        if not _expected(error):
-            raise
-        typer.echo(_said(error), err=True)
-        raise typer.Exit(_code(error, wrong_use)) from None
-
-
-def _out_of_memory(error: Exception) -> bool:
-    from torch import OutOfMemoryError
-
-    cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error)
-    return cpu or isinstance(error, MemoryError | OutOfMemoryError)
-
-
-def _expected(error: Exception) -> bool:
-    """Whether an error is one of ours, and not a mistake in the code."""
-    from torchcaps.train.run import TrainingError
-    from torchcaps.train.signals import InterruptedRunError
-
-    if isinstance(error, RuntimeError):
-        return isinstance(error, TrainingError | InterruptedRunError)
-    return True
-
-
-def _said(error: Exception) -> str:
-    """The message of an error; one of the system's own names no remedy."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return (
-            f"{error.filename} cannot be used ({error.strerror}): see that it is there and yours "
-            "to read and write, or name another"
-        )
-    return str(error)
-
-
-def _code(error: Exception, wrong_use: bool) -> int:
-    from torchcaps.train.process import UseError
-    from torchcaps.train.signals import InterruptedRunError
-
-    if isinstance(error, InterruptedRunError):
-        return error.code
-    return 2 if wrong_use or isinstance(error, UseError) else 1
+        yield advance

@@ -18,11 +18,16 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar, cast
 
 from torchcaps.data.readers.bytes import FileFormatError
+from torchcaps.errors import TorchcapsError
 
 MAX_MEMBERS = 1000
 _CHUNK = 1 << 20
 
 T = TypeVar("T")
+
+
+class PathTakenError(TorchcapsError, FileExistsError):
+    """A file or link is in the way of a file of an archive."""
 
 
 def extract(archive: Path, folder: Path, *, limit: int) -> list[Path]:
@@ -54,12 +59,12 @@ def _check_place(archive: Path, folder: Path, name: PurePosixPath) -> None:
     """Refuse to leave the folder through a link that lies in it, or to replace a folder."""
     problem = f"{archive} cannot be unpacked: {folder / name}"
     if not (folder / name).parent.resolve().is_relative_to(folder.resolve()):
-        raise FileExistsError(f"{problem} would lie outside {folder}; remove the link on its path")
+        raise PathTakenError(f"{problem} would lie outside {folder}; remove the link on its path")
     for parent in name.parents:
         if (folder / parent).exists() and not (folder / parent).is_dir():
-            raise FileExistsError(f"{problem} needs a folder where {folder / parent} is a file")
+            raise PathTakenError(f"{problem} needs a folder where {folder / parent} is a file")
     if (folder / name).is_dir() and not (folder / name).is_symlink():
-        raise FileExistsError(f"{problem} is a folder; remove it")
+        raise PathTakenError(f"{problem} is a folder; remove it")
 
 
 def _unpack(archive: Path, temporary: Path, limit: int) -> list[PurePosixPath]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchcaps.data.random import Draws
+from torchcaps.errors import InputError
 
 
 class Batch(NamedTuple):
@@ -83,7 +84,7 @@ class ImageSet:
             )
         known = len(self.labels) and self.labels.device.type != "meta"
         if known and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            raise ValueError(
+            raise InputError(
                 f"labels must be in 0..{len(self.classes) - 1}, one per class name, got "
                 f"{int(self.labels.min())}..{int(self.labels.max())}"
             )

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING
 from torchcaps.data.archives import extract
 from torchcaps.data.readers.bytes import check_file_hash, naming
 from torchcaps.data.sets.canonical import Download
+from torchcaps.errors import MissingFileError, TorchcapsError
 from torchcaps.storage import FULL
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _CHUNK = 1 << 18
 _TRIES = 100
 
 
-class DownloadError(OSError):
+class DownloadError(TorchcapsError, OSError):
     """A file could not be fetched from any of its sources."""
 
 
@@ -52,7 +53,7 @@ def fetch(
         raise DownloadError(_sentence(download, folder, needs, "its hash is not known"))
     target = folder / download.path
     if offline and not target.is_file():
-        raise FileNotFoundError(_sentence(download, folder, needs, "downloading is off"))
+        raise MissingFileError(_sentence(download, folder, needs, "downloading is off"))
     from filelock import FileLock
 
     lock = FileLock(target.with_name(f".{target.name}.lock"))

@@ -17,6 +17,7 @@ from torchcaps.data.readers.idx import read_idx
 from torchcaps.data.readers.mat import MatValue, read_mat
 from torchcaps.data.readers.norb import read_norb
 from torchcaps.data.sets.canonical import SPECS, DataFile, Spec
+from torchcaps.errors import InputError, MissingFileError
 
 _OVERHEAD = 1 << 24
 _UNPACKED = 1 << 26
@@ -47,7 +48,7 @@ def load_files(
     stored = split if split in spec.counts or split not in ("fit", "validation") else "train"
     if stored not in spec.counts:
         known = dict.fromkeys((*spec.counts, "fit", "validation"))
-        raise ValueError(f"{spec.name} has no split {split!r}; it has {', '.join(known)}")
+        raise InputError(f"{spec.name} has no split {split!r}; it has {', '.join(known)}")
     folder = data_folder(root)
     columns = _read_split(spec, stored, folder, download)
     whole = ImageSet(
@@ -131,7 +132,7 @@ def _locate(spec: Spec, file: DataFile, folder: Path, download: bool) -> Path:
     if found := find_file(spec, file, folder):
         return found
     if file.download is None:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{file.paths[0]} of {spec.title} is not in {folder}; get it from {spec.homepage} and "
             "put it there"
         )

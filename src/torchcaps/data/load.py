@@ -13,6 +13,7 @@ from torchcaps.data.sets.canonical import DIGITS, SPECS
 from torchcaps.data.sets.expanded import AffnistStyle, ExpandedMNIST
 from torchcaps.data.sets.multimnist import DiverseMultiMNIST, MultiMNIST
 from torchcaps.data.sets.strokes import Strokes
+from torchcaps.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def find(name: str) -> Entry:
             return entry
     near = difflib.get_close_matches(name.lower().replace("-", "_"), CATALOGUE, n=1)
     hint = f"did you mean {near[0]!r}" if near else f"there are {', '.join(CATALOGUE)}"
-    raise ValueError(f"there is no data set {name!r}; {hint}, or give the path of a folder")
+    raise InputError(f"there is no data set {name!r}; {hint}, or give the path of a folder")
 
 
 def is_path(name: str) -> bool:
@@ -181,7 +182,7 @@ def load(
         return load_folder(name, split)
     entry = find(name)
     if split not in entry.counts:
-        raise ValueError(f"{entry.name} has no split {split!r}; it has {', '.join(entry.counts)}")
+        raise InputError(f"{entry.name} has no split {split!r}; it has {', '.join(entry.counts)}")
     if entry.name in SPECS:
         return load_files(SPECS[entry.name], split, root=root, download=download)
     if entry.name in _FROM_MNIST:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchcaps.analysis import Subject
+from torchcaps.errors import TorchcapsError
 from torchcaps.figures.report import Picture
 
 __all__ = ["Effort", "Maker", "NotDrawnError", "each", "images_of"]
 
 
-class NotDrawnError(ValueError):
+class NotDrawnError(TorchcapsError, ValueError):
     """A figure that does not apply; its message says why."""
 
 
@@ -53,7 +54,7 @@ def each(draw: Callable[[Subject, Effort], Picture]) -> Maker:
         for number, subject in enumerate(subjects):
             try:
                 drawn = draw(subject, effort)
-            except ValueError as error:
+            except TorchcapsError as error:
                 reasons.append(f"{subject.name}: {error}")
                 continue
             name = drawn.name if len(subjects) == 1 else f"{drawn.name}-{number}"

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from torchcaps import analysis
 from torchcaps.analysis import CORRUPTIONS, AccuracyCurve, Subject
+from torchcaps.errors import TorchcapsError
 from torchcaps.figures import curves
 from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
 from torchcaps.figures.report import Picture
@@ -25,7 +26,7 @@ def _gather(
     for subject in subjects:
         try:
             found[subject.name] = measure(subject)
-        except ValueError as error:
+        except TorchcapsError as error:
             reasons.append(f"{subject.name}: {error}")
     return found, "; ".join(reasons)
 
@@ -143,7 +144,7 @@ def _training(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
             continue
         try:
             found.append(analysis.training_curve(subject.run, name=subject.name))
-        except (ValueError, OSError) as error:
+        except (TorchcapsError, OSError) as error:
             reasons.append(f"{subject.name}: {error}")
     if found:
         yield Picture(
@@ -162,7 +163,7 @@ def _training(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
 def _cost(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
     try:
         rows = analysis.read_speed(effort.speed)
-    except (ValueError, OSError) as error:
+    except (TorchcapsError, OSError) as error:
         raise NotDrawnError(str(error)) from None
     if not rows:
         raise NotDrawnError(f"{effort.speed} has no rows yet: fill it with torchcaps bench")

@@ -16,6 +16,7 @@ from torchcaps.analysis import (
     comparable,
     cost_by_iterations,
 )
+from torchcaps.errors import InputError
 from torchcaps.figures.style import PALETTE, TEXT, bars, blank, legend, lines, name_axes
 
 __all__ = [
@@ -149,7 +150,7 @@ def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
     ]
     found = [(key, name) for key, name in wanted if any(key in run.values for run in runs)]
     if not found:
-        raise ValueError("these runs have written neither a loss nor an accuracy")
+        raise InputError("these runs have written neither a loss nor an accuracy")
     figure, axes = blank(4.2 * len(found), 3.2, columns=len(found))
     for axis, (key, name) in zip(axes, found, strict=True):
         curves = [(run.name, run.epochs, run.values[key]) for run in runs if key in run.values]

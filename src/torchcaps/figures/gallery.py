@@ -10,6 +10,7 @@ from torchcaps import analysis
 from torchcaps.analysis import Subject
 from torchcaps.analysis.outputs import in_parts
 from torchcaps.data import Strokes
+from torchcaps.errors import InputError, UsageError
 from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
 from torchcaps.figures.compared import COMPARED
 from torchcaps.figures.report import Picture, write_picture, write_report
@@ -34,7 +35,7 @@ def check_names(names: Sequence[str]) -> None:
         if name not in GALLERY:
             near = difflib.get_close_matches(name, GALLERY, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GALLERY)}"
-            raise ValueError(f"there is no figure {name!r}: {hint}")
+            raise UsageError(f"there is no figure {name!r}: {hint}")
 
 
 def draw(
@@ -58,7 +59,7 @@ def draw(
         Pictures, and (figure, why it was not drawn) for the others.
     """
     if not subjects:
-        raise ValueError("there is nothing to draw: name a run, a weight file or a recipe")
+        raise InputError("there is nothing to draw: name a run, a weight file or a recipe")
     check_names(only)
     pictures: list[Picture] = []
     left_out: list[tuple[str, str]] = []
@@ -117,7 +118,7 @@ def report(
         drawn=lambda picture: write_picture(picture, out),
     )
     if not pictures:
-        raise ValueError("nothing could be drawn: " + "; ".join(why for _, why in left_out))
+        raise InputError("nothing could be drawn: " + "; ".join(why for _, why in left_out))
     table = [_row(subject, effort) for subject in subjects]
     names = ", ".join(subject.name for subject in subjects)
     return write_report(
@@ -181,7 +182,7 @@ def demo_report(
         for name, network in networks.items()
     ]
     if not subjects:
-        raise ValueError("a report needs at least one network")
+        raise InputError("a report needs at least one network")
     effort = effort or quick(len(subjects))
     alone, left_out = draw(subjects[:1], only=tuple(SINGLE), effort=effort, progress=progress)
     wanted = ("alignment", "equivariance", "robustness", "adversarial")

@@ -12,6 +12,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from torchcaps.errors import InputError
 from torchcaps.figures.style import save
 from torchcaps.storage import write_text
 
@@ -115,7 +116,7 @@ def _folder(out: str | Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{out} cannot be written ({error.strerror}): choose another") from None
+        raise InputError(f"{out} cannot be written ({error.strerror}): choose another") from None
     return out
 
 

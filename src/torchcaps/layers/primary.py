@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchcaps import kernels
 from torchcaps.capsules import Capsules
 from torchcaps.checks import check_sizes
+from torchcaps.errors import InputError
 from torchcaps.functional import squash
 from torchcaps.layers.windows import pair
 from torchcaps.routing.activation import CapsuleActivation
@@ -220,7 +221,7 @@ class PrimaryCapsules(nn.Module):
             )
         (kh, kw), (ph, pw) = self.kernel_size, self.padding
         if features.shape[2] + 2 * ph < kh or features.shape[3] + 2 * pw < kw:
-            raise ValueError(
+            raise InputError(
                 f"a {kh}x{kw} kernel does not fit features of "
                 f"{features.shape[2]}x{features.shape[3]}"
             )

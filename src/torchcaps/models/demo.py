@@ -6,6 +6,7 @@ from typing import final
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
+from torchcaps.errors import InputError
 from torchcaps.layers import (
     ConvTransformCapsules,
     Decoder,
@@ -47,7 +48,7 @@ class SmallCapsNet(Network):
         super().__init__(image_shape, n_classes)
         height, width = ((((n - 5) // 2 + 1) - 2 - 3) // 2 + 1 for n in image_shape[1:])
         if min(height, width) < 1:
-            raise ValueError(
+            raise InputError(
                 f"images of {image_shape[1]}x{image_shape[2]} are too small for SmallCapsNet: "
                 "they must have at least 13x13 pixels"
             )
@@ -59,7 +60,7 @@ class SmallCapsNet(Network):
         self.classes: LinearCapsules | ConvTransformCapsules
         if kind.competes_over == "children":
             if height != width:
-                raise ValueError(
+                raise InputError(
                     f"{type(kind).__name__} needs square images here, not {image_shape}"
                 )
             self.classes = ConvTransformCapsules(

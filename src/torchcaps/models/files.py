@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps.errors import InputError, MissingFileError
 from torchcaps.models.network import Network
 from torchcaps.models.packed import Tensors, fold, pack, unpack
 from torchcaps.models.zoo import ZOO, build
@@ -70,7 +71,7 @@ def _write(path: Path, tensors: dict[str, Tensor], described: dict[str, Any]) ->
     from safetensors.torch import save as to_bytes
 
     if path.is_dir() or not path.parent.is_dir():
-        raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that is")
+        raise MissingFileError(f"{path} cannot be written: it must be a file in a folder that is")
     data = hashlib.sha256(_data(to_bytes(tensors))).hexdigest()
     # one entry only: the format stores several in an order that differs from run to run
     write_bytes(path, to_bytes(tensors, {KEY: json.dumps({**described, HASH: data})}))
@@ -105,7 +106,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
         with torch.device("meta"):
             network = build(described["network"], **overrides)
     except ValueError as error:
-        raise ValueError(f"{path} holds {_say(described)}, which cannot be: {error}") from None
+        raise InputError(f"{path} holds {_say(described)}, which cannot be: {error}") from None
     _check_tensors(network, path, stored)
     # copies: the file's own pages are not aligned, and may change under the network
     weights = {name: tensor.clone() for name, tensor in _tensors(path).items()}
@@ -120,7 +121,7 @@ def load_weights(network: Network, path: str | Path) -> None:
     described, stored = _header(path)
     own = {key: described[key] for key in ("network", "overrides")}
     if network.name is not None and own != architecture(network):
-        raise ValueError(
+        raise InputError(
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
     _check_tensors(network, path, stored)
@@ -142,7 +143,7 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise MissingFileError(f"there is no file {path}")
     Path(path).open("rb").close()  # safe_open says of a file it may not read that there is none
     try:
         with safe_open(path, framework="pt") as file:
@@ -151,13 +152,13 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
             slices = {name: file.get_slice(name) for name in names}
             stored = {n: (tuple(s.get_shape()), str(s.get_dtype())) for n, s in slices.items()}
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file ({error})") from error
+        raise InputError(f"{path} is not a whole safetensors file ({error})") from error
     try:
         described = json.loads(metadata[KEY])
     except (KeyError, ValueError, RecursionError):
-        raise ValueError(f"{path} does not say which torchcaps network it holds") from None
+        raise InputError(f"{path} does not say which torchcaps network it holds") from None
     if not _is_architecture(described):
-        raise ValueError(f"{path} names a network that this version does not know")
+        raise InputError(f"{path} names a network that this version does not know")
     described.pop(HASH, None)
     return {"trained": {}, "classes": [], **described}, fold(stored)
 
@@ -174,7 +175,7 @@ def _tensors(path: str | Path) -> dict[str, Tensor]:
             raise ValueError("its data are not those that were saved")
         return unpack(load(content))
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}; fetch or save it again") from None
+        raise InputError(f"{path} is damaged: {error}; fetch or save it again") from None
 
 
 def _is_architecture(described: object) -> bool:
@@ -212,14 +213,14 @@ def _check_tensors(network: Network, path: str | Path, stored: Tensors) -> None:
             for name in own.keys() | shapes.keys()
             if name not in own or shapes.get(name) != tuple(own[name].shape)
         )
-        raise ValueError(
+        raise InputError(
             f"{path} holds the weights of another network: {len(different)} tensors differ, "
             f"{different[0]!r} among them"
         )
     for name, tensor in own.items():
         kind = stored[name][1]
         if tensor.is_floating_point() != kind.startswith(("F16", "F32", "F64", "BF16")):
-            raise ValueError(f"{path} holds {name!r} as {kind}, which is not a type it can have")
+            raise InputError(f"{path} holds {name!r} as {kind}, which is not a type it can have")
 
 
 def _say(described: dict[str, Any]) -> str:

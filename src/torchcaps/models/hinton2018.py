@@ -6,6 +6,7 @@ from typing import Literal, final
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
+from torchcaps.errors import InputError
 from torchcaps.layers import ClassCapsules, ConvCapsules, PrimaryCapsules
 from torchcaps.models.backbones import BackboneFactory, ConvBackbone
 from torchcaps.models.network import ImageShape, Network
@@ -53,7 +54,7 @@ class EMCapsNet(Network):
         self.backbone = backbone(image_shape[0])
         size = self.backbone.output_size(image_shape[1], image_shape[2])
         if min(size) < 7:
-            raise ValueError(
+            raise InputError(
                 f"images of {image_shape[1]}x{image_shape[2]} are too small: their features are "
                 f"{size[0]}x{size[1]}, and the two capsule convolutions need 7x7"
             )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Output
+from torchcaps.errors import InputError, UsageError
 from torchcaps.layers import Decoder
 from torchcaps.routing.base import Routing, check_iterations
 
@@ -35,7 +36,7 @@ class Network(nn.Module, ABC):
         super().__init__()
         sides = image_shape if isinstance(image_shape, tuple) and len(image_shape) == 3 else (0,)
         if not all(isinstance(n, int) and n > 0 for n in sides):
-            raise ValueError(f"image_shape must be (channels, height, width), not {image_shape!r}")
+            raise InputError(f"image_shape must be (channels, height, width), not {image_shape!r}")
         if not isinstance(n_classes, int) or n_classes < 1:
             raise ValueError(f"n_classes must be a whole number of at least 1, not {n_classes!r}")
         self.image_shape: ImageShape = (image_shape[0], image_shape[1], image_shape[2])
@@ -96,7 +97,7 @@ class Network(nn.Module, ABC):
         check_iterations(iterations)
         routings = [m for m in self.modules() if isinstance(m, Routing) and m.iterations]
         if not routings:
-            raise ValueError(f"{self.name or type(self).__name__} does not iterate")
+            raise UsageError(f"{self.name or type(self).__name__} does not iterate")
         for routing in routings:
             routing.iterations = iterations
         self.overrides["iterations"] = iterations
@@ -160,7 +161,7 @@ class Ensemble(nn.Module):
             raise ValueError("an ensemble needs at least one network")
 
         if len({cast(Network, network).n_classes for network in self.networks}) > 1:
-            raise ValueError("the networks of an ensemble must have the same classes")
+            raise InputError("the networks of an ensemble must have the same classes")
 
     def forward(self, images: Tensor) -> Output:
         """Summed scores of the images."""

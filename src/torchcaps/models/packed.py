@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from torchcaps.errors import InputError, UsageError
+
 __all__ = ["STORES", "Tensors", "check_store", "fold", "pack", "unpack"]
 
 STORES = ("int8", "float16")
@@ -21,7 +23,7 @@ Tensors = dict[str, tuple[tuple[int, ...], str]]
 def check_store(store: str) -> None:
     """Refuse a store that does not exist."""
     if store not in STORES:
-        raise ValueError(f"weights are stored as {' or '.join(STORES)}, not {store!r}")
+        raise UsageError(f"weights are stored as {' or '.join(STORES)}, not {store!r}")
 
 
 def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
@@ -54,7 +56,7 @@ def unpack(stored: dict[str, Tensor]) -> dict[str, Tensor]:
         weight = name.removesuffix(SCALE)
         tensors[weight] = tensors[weight].float() * scale
         if not (scale > 0).all() or not tensors[weight].isfinite().all():
-            raise ValueError(f"the scales of {weight!r} are not positive numbers of sensible size")
+            raise InputError(f"the scales of {weight!r} are not positive numbers of sensible size")
     return tensors
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from torchcaps.errors import InputError
 from torchcaps.models.files import describe, load
 from torchcaps.models.network import Network
 from torchcaps.models.zoo import ZOO
@@ -64,7 +65,7 @@ def find_shipped(name: str, *, own: bool = False) -> Path:
             tests = {recipe: described[recipe]["trained"]["test"] for recipe in fit}
             return found[max(fit, key=lambda one: (one.endswith("-modern"), tests[one]))]
     have = f"these have: {', '.join(files)}" if files else "none are in this installation"
-    raise ValueError(f"{name!r} has no shipped weights; {have}")
+    raise InputError(f"{name!r} has no shipped weights; {have}")
 
 
 def _described(recipe: str, path: Path) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def _described(recipe: str, path: Path) -> dict[str, Any]:
     trained = described["trained"]
     scored = isinstance(trained.get("test"), int | float) and 0 <= trained["test"] <= 100
     if trained.get("recipe") != recipe or not scored or not {"seed", "store"} <= set(trained):
-        raise ValueError(
+        raise InputError(
             f"{path} does not say that it holds weights of {recipe!r} and what they scored: ship "
             "the run again, or take the file away"
         )

@@ -15,6 +15,7 @@ from typing import final
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
+from torchcaps.errors import InputError
 from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
 from torchcaps.layers.primary import first_weights
 from torchcaps.models.backbones import BackboneFactory, ConvBackbone, ImageConv2d
@@ -72,7 +73,7 @@ class CapsNet(Network):
     ) -> None:
         super().__init__(image_shape, n_classes)
         if n_objects > n_classes:
-            raise ValueError(f"an image cannot show {n_objects} of {n_classes} classes")
+            raise InputError(f"an image cannot show {n_objects} of {n_classes} classes")
         self.backbone = backbone(image_shape[0])
         if coupled and isinstance(self.backbone, ConvBackbone):
             first_weights(self.backbone.conv, std=0.05)
@@ -81,7 +82,7 @@ class CapsNet(Network):
             for n in self.backbone.output_size(image_shape[1], image_shape[2])
         )
         if min(height, width) < 1:
-            raise ValueError(
+            raise InputError(
                 f"images of {image_shape[1]}x{image_shape[2]} are too small for CapsNet's two 9x9 "
                 "convolutions"
             )

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast, final
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output, Routed
+from torchcaps.errors import InputError
 from torchcaps.layers import CapsuleLayer, ConvCapsules, LinearCapsules, PoseNorm, PrimaryCapsules
 from torchcaps.models.backbones import (
     BackboneFactory,
@@ -112,7 +113,7 @@ class AttentionCapsNet(Network):
         for kernel_size, stride in (primary, *convs):
             size = ((size[0] - kernel_size) // stride + 1, (size[1] - kernel_size) // stride + 1)
             if min(size) < 1:
-                raise ValueError(
+                raise InputError(
                     f"images of {image_shape[1]}x{image_shape[2]} are too small for this network's "
                     "convolutions"
                 )

@@ -7,6 +7,7 @@ from typing import final
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
+from torchcaps.errors import InputError
 from torchcaps.layers import (
     Decoder,
     LinearCapsules,
@@ -64,7 +65,7 @@ class ResCapsNet(Network):
     ) -> None:
         super().__init__(image_shape, n_classes)
         if n_objects > n_classes:
-            raise ValueError(f"an image cannot show {n_objects} of {n_classes} classes")
+            raise InputError(f"an image cannot show {n_objects} of {n_classes} classes")
         self.backbone = ResNetV2Backbone(image_shape[0], blocks)
         height, width = self.backbone.output_size(image_shape[1], image_shape[2])
         n_children = ((height + 1) // 2) * ((width + 1) // 2) * 4

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchcaps.errors import UsageError
 from torchcaps.layers import DeconvolutionDecoder, VoteNorm
 from torchcaps.layers.votes import keras_std
 from torchcaps.models.backbones import ConvBackbone, ResNetBackbone
@@ -301,13 +302,13 @@ def build(
             network is in training mode, as every new one: call ``eval()`` before using it.
     """
     if not isinstance(name, str):
-        raise ValueError(f"a network's name is a string such as 'sabour2017/mnist', not {name!r}")
+        raise UsageError(f"a network's name is a string such as 'sabour2017/mnist', not {name!r}")
     if pretrained:
         return _pretrained(name, image_shape, n_classes, iterations)
     if name not in ZOO:
         close = difflib.get_close_matches(name, ZOO, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "torchcaps list names them all"
-        raise ValueError(f"there is no network {name!r}: {hint}")
+        raise UsageError(f"there is no network {name!r}: {hint}")
     entry = ZOO[name]
     given = {"image_shape": image_shape, "n_classes": n_classes, "iterations": iterations}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -330,7 +331,7 @@ def _pretrained(
     network = load_shipped(name)
     for key, asked in (("image_shape", image_shape), ("n_classes", n_classes)):
         if asked not in (None, getattr(network, key)):
-            raise ValueError(
+            raise UsageError(
                 f"the shipped weights of {name!r} are for {key}={getattr(network, key)}, not "
                 f"{asked}: leave {key} out, or build without pretrained"
             )

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable
 
+from torchcaps.errors import UsageError
 from torchcaps.recipes.base import Measure, Published, Recipe, Setting
 from torchcaps.recipes.choi2019 import choi
 from torchcaps.recipes.demo import demo
@@ -37,4 +38,4 @@ def get(name: str) -> Recipe:
         return RECIPES[name]
     near = difflib.get_close_matches(name, RECIPES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "torchcaps list names them all"
-    raise ValueError(f"there is no recipe {name!r}: {hint}")
+    raise UsageError(f"there is no recipe {name!r}: {hint}")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from torchcaps.data import Transform
+from torchcaps.errors import UsageError
 from torchcaps.recipes.losses import Loss, cross_entropy
 from torchcaps.recipes.schedules import Schedule, constant
 
@@ -136,13 +137,13 @@ class Recipe:
             value = getattr(self, key)
             if value is not None and not low <= value <= high:
                 limits = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
-                raise ValueError(f"{key} must be {limits}, not {value}")
+                raise UsageError(f"{key} must be {limits}, not {value}")
         if self.lr <= 0:
-            raise ValueError(f"lr must be above 0, not {self.lr}")
+            raise UsageError(f"lr must be above 0, not {self.lr}")
         for key, allowed in CHOICES.items():
             if getattr(self, key) not in allowed:
                 names = ", ".join(allowed)
-                raise ValueError(f"{key} must be one of {names}, not {getattr(self, key)!r}")
+                raise UsageError(f"{key} must be one of {names}, not {getattr(self, key)!r}")
 
     def variant(self, name: str, **changes: Any) -> "Recipe":
         """Another published row: this recipe under another name, with these fields changed."""
@@ -155,7 +156,7 @@ class Recipe:
     def override(self, **changes: Setting) -> "Recipe":
         """The same recipe with other scalars; remembers which."""
         if unknown := [key for key in changes if key not in SETTABLE]:
-            raise ValueError(_unknown(unknown[0]))
+            raise UsageError(_unknown(unknown[0]))
         checked = {key: _as_type(key, value) for key, value in changes.items()}
         kept = {key: value for key, value in checked.items() if getattr(self, key) != value}
         arguments: dict[str, Any] = {**kept, "changed": {**self.changed, **kept}}
@@ -168,9 +169,9 @@ class Recipe:
         for text in texts:
             key, equals, value = text.partition("=")
             if not equals:
-                raise ValueError(f"{text!r} must be key=value, such as epochs=5")
+                raise UsageError(f"{text!r} must be key=value, such as epochs=5")
             if key not in SETTABLE:
-                raise ValueError(_unknown(key))
+                raise UsageError(_unknown(key))
             changes[key] = _from_text(key, value)
         return self.override(**changes)
 
@@ -241,14 +242,14 @@ def _from_text(key: str, text: str) -> Setting:
     if kind is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if text.lower() not in words:
-            raise ValueError(f"{key} must be true or false, not {text!r}")
+            raise UsageError(f"{key} must be true or false, not {text!r}")
         return words[text.lower()]
     if kind is str:
         return text
     try:
         return int(text) if kind is int else float(text)
     except ValueError:
-        raise ValueError(f"{key} must be {_WORDS[kind]}, not {text!r}") from None
+        raise UsageError(f"{key} must be {_WORDS[kind]}, not {text!r}") from None
 
 
 def _as_type(key: str, value: Setting) -> Setting:
@@ -257,7 +258,7 @@ def _as_type(key: str, value: Setting) -> Setting:
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
-        raise ValueError(f"{key} must be {_WORDS[kind]}, not {value!r}")
+        raise UsageError(f"{key} must be {_WORDS[kind]}, not {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{key} must be a finite number, not {value}")
+        raise UsageError(f"{key} must be a finite number, not {value}")
     return value

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchcaps import functional
+from torchcaps.errors import UsageError
 
 __all__ = ["Loss", "binary_cross_entropy", "cross_entropy", "margin", "spread"]
 
@@ -74,4 +75,4 @@ def binary_cross_entropy(
 
 def _no_smoothing(smoothing: float, name: str) -> None:
     if smoothing:
-        raise ValueError(f"label_smoothing is for cross-entropy; the {name} loss takes 0")
+        raise UsageError(f"label_smoothing is for cross-entropy; the {name} loss takes 0")

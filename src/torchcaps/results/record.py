@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchcaps.errors import InputError
+from torchcaps.storage import WriteError
+
 __all__ = [
     "ACCURACY",
     "COLUMNS",
@@ -136,7 +139,7 @@ def _alone(path: Path) -> Iterator[None]:
         lock.acquire(timeout=PATIENCE)
         path.open("ab").close()
     except OSError as error:
-        raise OSError(
+        raise WriteError(
             f"{path} cannot be added to ({error.strerror or error}); make it and its folder "
             "writable, or name another file with --results"
         ) from error
@@ -155,7 +158,7 @@ def check_record(path: str | Path) -> None:
             return
     nearest = next(folder for folder in path.absolute().parents if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(
+        raise InputError(
             f"{path} cannot be written ({nearest} is no folder to write to); name another file "
             "with --results"
         )
@@ -178,7 +181,7 @@ def _append(path: Path, row: Row) -> None:
         except OSError as error:
             file.truncate(end)
             free = shutil.disk_usage(path.parent).free
-            raise OSError(
+            raise WriteError(
                 f"the row could not be added to {path} ({error.strerror}): it needs {len(added)} "
                 f"bytes and {free} are free; the file is as it was"
             ) from error
@@ -201,19 +204,19 @@ def read_rows(path: str | Path) -> list[Row]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}; finish a run first") from None
+        raise InputError(f"cannot read {path}: {error.strerror}; finish a run first") from None
     head, _, body = content.partition(b"\n")
     _check_header(path, head)
     try:
         lines = list(csv.reader(io.StringIO(body.decode(), newline=""), strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a table of results: {error}") from None
+        raise InputError(f"{path} is not a table of results: {error}") from None
     rows = []
     for number, fields in enumerate(lines, start=2):
         if not fields:
             continue
         if len(fields) != len(COLUMNS):
-            raise ValueError(
+            raise InputError(
                 f"{path}, row {number} has {len(fields)} of {len(COLUMNS)} fields; remove it"
             )
         try:
@@ -223,7 +226,7 @@ def read_rows(path: str | Path) -> list[Row]:
             }
             rows.append(Row(**values))
         except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}") from None
+            raise InputError(f"{path}, row {number}: {error}") from None
     return rows
 
 
@@ -235,7 +238,7 @@ def _line(fields: Iterable[str]) -> bytes:
 
 def _check_header(path: Path, line: bytes) -> None:
     if line.strip() != _line(COLUMNS).strip():
-        raise ValueError(f"{path} is not a table of results: it must begin with the known columns")
+        raise InputError(f"{path} is not a table of results: it must begin with the known columns")
 
 
 def _to_text(value: object) -> str:

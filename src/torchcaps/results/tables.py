@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchcaps.errors import InputError
 from torchcaps.results.record import Row
 from torchcaps.storage import write_text
 
@@ -178,12 +179,12 @@ def write_page(
 
 def _write_between(path: Path, content: str) -> bool:
     if not path.is_file():
-        raise ValueError(f"there is no {path} here to write the tables into")
+        raise InputError(f"there is no {path} here to write the tables into")
     old = path.read_text(encoding="utf-8")
     before, opened, rest = old.partition(OPEN + "\n")
     _, closed, after = rest.partition(CLOSE)
     if not opened or not closed:
-        raise ValueError(f"{path} has no {OPEN} and {CLOSE} on lines of their own; add them")
+        raise InputError(f"{path} has no {OPEN} and {CLOSE} on lines of their own; add them")
     new = before + opened + content + closed + after
     if new == old:
         return False

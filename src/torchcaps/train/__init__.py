@@ -4,7 +4,6 @@ from torchcaps.train.checkpoint.files import CheckpointError
 from torchcaps.train.evaluation.score import Score, score
 from torchcaps.train.loop import train
 from torchcaps.train.outputs.report import Reporter
-from torchcaps.train.process import UseError
 from torchcaps.train.run import TrainingError
 from torchcaps.train.signals import InterruptedRunError
 
@@ -14,7 +13,6 @@ __all__ = [
     "Reporter",
     "Score",
     "TrainingError",
-    "UseError",
     "score",
     "train",
 ]

@@ -6,36 +6,34 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from torchcaps.errors import UsageError
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe
 from torchcaps.train.averaging import NORMS
 from torchcaps.train.images import Sources
 from torchcaps.train.norms import share_statistics
 from torchcaps.train.optimizers import coefficients
-from torchcaps.train.process import Process, UseError
+from torchcaps.train.process import Process
 
 __all__ = ["check_recipe", "hasten_statistics", "make_network", "spread"]
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Refuse settings that do not fit the network or the loss, before anything is loaded."""
-    try:
-        with torch.device("meta"):
-            network = build(recipe.network, iterations=recipe.iterations)
-        if recipe.label_smoothing:
-            scores, targets = torch.zeros(1, network.n_classes), torch.zeros(1, dtype=torch.long)
-            recipe.loss(scores, targets, step=torch.zeros(()), smoothing=recipe.label_smoothing)
-    except ValueError as error:
-        raise UseError(str(error)) from None
+    with torch.device("meta"):
+        network = build(recipe.network, iterations=recipe.iterations)
+    if recipe.label_smoothing:
+        scores, targets = torch.zeros(1, network.n_classes), torch.zeros(1, dtype=torch.long)
+        recipe.loss(scores, targets, step=torch.zeros(()), smoothing=recipe.label_smoothing)
     if recipe.reconstruction_weight and getattr(network, "decoder", None) is None:
-        raise UseError(f"{recipe.network} has no decoder: reconstruction_weight must be 0")
+        raise UsageError(f"{recipe.network} has no decoder: reconstruction_weight must be 0")
     if (recipe.coefficient_lr or recipe.coefficient_every > 1) and not coefficients(network):
-        raise UseError(
+        raise UsageError(
             f"{recipe.network} has no coefficients: coefficient_lr and coefficient_every are for "
             "discriminative routing"
         )
     if recipe.norm_batch and not any(isinstance(m, nn.BatchNorm2d) for m in network.modules()):
-        raise UseError(
+        raise UsageError(
             f"{recipe.network} has no batch normalization of feature maps: norm_batch must be 0"
         )
 
@@ -78,9 +76,9 @@ def spread(
     on_gpu = process.device.type == "cuda"
     if sync_batch_norm:
         if not on_gpu:
-            raise UseError("sync_batch_norm works on GPUs only")
+            raise UsageError("sync_batch_norm works on GPUs only")
         if recipe.norm_batch:
-            raise UseError(
+            raise UsageError(
                 f"{recipe.name} normalizes {recipe.norm_batch} images at a time and "
                 "sync_batch_norm those of all GPUs: set norm_batch to 0, or leave it out"
             )

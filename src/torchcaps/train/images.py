@@ -26,9 +26,9 @@ from torchcaps.data import (
     load_folder,
 )
 from torchcaps.data.generated import FromDigits, Generated
+from torchcaps.errors import InputError, UsageError
 from torchcaps.models.network import ImageShape
 from torchcaps.recipes import Recipe
-from torchcaps.train.process import UseError
 
 __all__ = ["First", "Sources", "TrainedOn", "load_sources"]
 
@@ -142,7 +142,7 @@ def load_sources(
     channels, height, width = sample.images.shape[1:]
     draws = recipe.test_draws if isinstance(test, FromDigits) else 1
     if draws < recipe.test_draws and "test_draws" in recipe.asked and trained_on == "own":
-        raise UseError("test images that never change are drawn once: leave out test_draws")
+        raise UsageError("test images that never change are drawn once: leave out test_draws")
     return Sources(
         _first(train, recipe.limit),
         None if validation is None else _first(validation, recipe.test_limit),
@@ -164,7 +164,7 @@ def _named(recipe: Recipe, name: str, split: str, root: Path | None) -> ImageSet
     if isinstance(found, ImageSet):
         return found.resize(recipe.resize, recipe.resize) if recipe.resize else found
     if recipe.resize:
-        raise UseError(f"resize is for image files, and {name} is drawn at its own size")
+        raise UsageError(f"resize is for image files, and {name} is drawn at its own size")
     return found
 
 
@@ -200,7 +200,7 @@ def _own(
     own images, unless it was told to hold none out or there are too few.
     """
     if recipe.measure == "top2":
-        raise UseError(
+        raise UsageError(
             f"{recipe.name} looks for two objects in an image and a folder names one: "
             "choose a recipe of another data set"
         )
@@ -213,9 +213,9 @@ def _own(
         train = read(folder, "train" if apart else "fit")
         test = read(folder, "test") if "test" in parts else None
     except FileNotFoundError as error:
-        raise ValueError(f"{error}. {_layout(folder)}") from None
+        raise InputError(f"{error}. {_layout(folder)}") from None
     if len(train.classes) < 2:
-        raise ValueError(f"{folder} has one class, {train.classes[0]!r}: give it two or more")
+        raise InputError(f"{folder} has one class, {train.classes[0]!r}: give it two or more")
     if unseen and not parts:
         test = train
     validation = None
@@ -225,7 +225,7 @@ def _own(
         except FileNotFoundError as error:
             if not recipe.hold_out:
                 return _mixed(read(folder)), None, None
-            raise ValueError(
+            raise InputError(
                 f"{error}: every tenth image of a class is held out; give 10 images or more of a "
                 "class, or hold none out with --set hold_out=false"
             ) from None
@@ -239,7 +239,7 @@ def _known_as(
     images = read(folder, split)
     labels = _labels(images.classes, classes)
     if labels is None:
-        raise UseError(
+        raise UsageError(
             f"{folder} has the classes {', '.join(images.classes)}, and the network was trained on "
             f"{', '.join(classes)}: name the folders so, or 0 to {len(classes) - 1} in this order"
         )
@@ -296,7 +296,7 @@ def _known(
         return None
     if isinstance(trained_on, Path):
         if not trained_on.is_dir():
-            raise ValueError(
+            raise InputError(
                 f"the network was trained on {trained_on}, which is not there: other images are "
                 "normalized by its mean and deviation, so put it back"
             )

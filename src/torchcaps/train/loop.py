@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchcaps.errors import UsageError
 from torchcaps.recipes import Recipe
 from torchcaps.results import check_record
 from torchcaps.train.building import check_recipe
@@ -16,7 +17,7 @@ from torchcaps.train.evaluation.score import tensor_float
 from torchcaps.train.images import load_sources
 from torchcaps.train.outputs.folder import RunFolder, default_folder, described
 from torchcaps.train.outputs.report import Reporter
-from torchcaps.train.process import Process, UseError, joined
+from torchcaps.train.process import Process, joined
 from torchcaps.train.run import Run
 from torchcaps.train.signals import listening
 
@@ -28,7 +29,7 @@ MOST_SEED = 2**32 - 1
 def check_seed(seed: int) -> None:
     """Refuse a seed that the generators do not take."""
     if not 0 <= seed <= MOST_SEED:
-        raise UseError(f"seed must be between 0 and {MOST_SEED}, not {seed}")
+        raise UsageError(f"seed must be between 0 and {MOST_SEED}, not {seed}")
 
 
 def train(
@@ -83,7 +84,7 @@ def train(
         command: what started the run, for the record.
     """
     if keep < 2:
-        raise UseError(f"keep must be at least 2, not {keep}: one may be damaged")
+        raise UsageError(f"keep must be at least 2, not {keep}: one may be damaged")
     check_seed(seed)
     if record is not None:
         check_record(record)

@@ -11,16 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Process", "UseError", "choose_device", "joined"]
+from torchcaps.errors import UsageError
+
+__all__ = ["Process", "choose_device", "joined"]
 
 PATIENCE = timedelta(minutes=10)
 """How long a process waits for the others before it gives up."""
 
 _joins = itertools.count()
-
-
-class UseError(ValueError):
-    """What was asked for cannot be: a mistake of the caller, not a failure of the run."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +59,16 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UseError(f"there is no device {name!r}: it is auto, cpu, cuda or cuda:N") from None
+        raise UsageError(f"there is no device {name!r}: it is auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
-        raise UseError(f"torchcaps trains on cpu or cuda, not on {name!r}")
+        raise UsageError(f"torchcaps trains on cpu or cuda, not on {name!r}")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise UseError(f"{name} was asked for and PyTorch sees no CUDA GPU: use --device cpu")
+            raise UsageError(f"{name} was asked for and PyTorch sees no CUDA GPU: use --device cpu")
         if (device.index or 0) >= torch.cuda.device_count():
-            raise UseError(f"there is no {name}: this machine has {torch.cuda.device_count()} GPUs")
+            raise UsageError(
+                f"there is no {name}: this machine has {torch.cuda.device_count()} GPUs"
+            )
     return device
 
 

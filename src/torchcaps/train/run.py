@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from torchcaps.data import Batches
+from torchcaps.errors import TorchcapsError, UsageError
 from torchcaps.models import Network, save
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
@@ -36,14 +37,14 @@ from torchcaps.train.optimizers import lr_factor, make_optimizers, set_lr
 from torchcaps.train.outputs.board import Board
 from torchcaps.train.outputs.folder import RunFolder
 from torchcaps.train.outputs.report import Now, Rate, Reporter
-from torchcaps.train.process import Process, UseError
+from torchcaps.train.process import Process
 from torchcaps.train.signals import InterruptedRunError, Stop
 from torchcaps.train.step import GraphedStep, NonFiniteError, Step
 
 __all__ = ["Run", "TrainingError"]
 
 
-class TrainingError(RuntimeError):
+class TrainingError(TorchcapsError, RuntimeError):
     """A run cannot go on: what happened, where, and what is left, in one sentence."""
 
 
@@ -73,7 +74,7 @@ class Run:
         self.watch_test = False
         size = min(recipe.batch_size, len(sources.train))
         if size % process.world:
-            raise UseError(
+            raise UsageError(
                 f"a batch of {size} cannot be shared by {process.world} processes: "
                 f"set batch_size to a multiple of {process.world}"
             )

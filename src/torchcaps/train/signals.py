@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from torchcaps.errors import TorchcapsError
+
 __all__ = ["InterruptedRunError", "Stop", "listening"]
 
 
-class InterruptedRunError(RuntimeError):
+class InterruptedRunError(TorchcapsError, RuntimeError):
     """The run was asked to stop, and has saved."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
-        self.code = code
+        self.exit_code = code
 
 
 class Stop:

@@ -33,6 +33,7 @@ from torch.nn import functional
 
 from torchcaps.checks import check_range, check_share, check_whole
 from torchcaps.data.random import Draws
+from torchcaps.errors import InputError
 
 Transform = Callable[[Tensor, Draws], Tensor]
 
@@ -142,7 +143,7 @@ class CenterCrop:
 
 def _fits(size: int, height: int, width: int) -> None:
     if not 0 < size <= min(height, width):
-        raise ValueError(f"cannot cut {size}x{size} from images of {height}x{width}; crop less")
+        raise InputError(f"cannot cut {size}x{size} from images of {height}x{width}; crop less")
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Channels:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         if images.shape[1] != 1:
-            raise ValueError(f"Channels repeats one channel; the images have {images.shape[1]}")
+            raise InputError(f"Channels repeats one channel; the images have {images.shape[1]}")
         return images.repeat(1, self.count, 1, 1)
 
 
@@ -378,7 +379,7 @@ class Normalize:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Apply to a batch."""
         if images.shape[1] != len(self.mean):
-            raise ValueError(
+            raise InputError(
                 f"Normalize has numbers for {len(self.mean)} channels; the images have "
                 f"{images.shape[1]}"
             )

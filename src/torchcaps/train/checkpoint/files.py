@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from torchcaps.errors import TorchcapsError
 from torchcaps.storage import reason, sync_folder, temporary, write_new
 from torchcaps.train.checkpoint.encoding import (
     EncodingError,
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 
-class CheckpointError(ValueError):
+class CheckpointError(TorchcapsError, ValueError):
     """A checkpoint cannot be written or read: path, cause and remedy in one sentence."""
 
 

@@ -10,6 +10,7 @@ import torch
 
 from torchcaps.data import Source, describe_folder, find, folder_parts
 from torchcaps.data.generated import FromDigits
+from torchcaps.errors import InputError, MissingFileError, UsageError
 from torchcaps.models import ZOO, Ensemble, Network, load
 from torchcaps.models.files import describe
 from torchcaps.models.pretrained import find_shipped
@@ -17,7 +18,7 @@ from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.train.evaluation.score import score
 from torchcaps.train.images import Sources, TrainedOn, load_sources
 from torchcaps.train.outputs.folder import RunFolder
-from torchcaps.train.process import Process, UseError, choose_device
+from torchcaps.train.process import Process, choose_device
 
 __all__ = ["check_held_out", "evaluate_files", "find_place", "find_recipe", "find_weights"]
 
@@ -29,11 +30,11 @@ def find_place(path: Path) -> Path:
         return path
     try:
         return find_shipped(name, own=True)
-    except ValueError as error:
+    except InputError as error:
         here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
         if here:
             return here[0].parent
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{error}; it was not trained here either: torchcaps train {name}"
         ) from None
 
@@ -43,15 +44,15 @@ def find_weights(path: Path) -> Path:
     if path.is_dir():
         run = RunFolder(path)
         if not run.weights.is_file():
-            raise ValueError(_without_weights(run))
+            raise InputError(_without_weights(run))
         return run.weights
     if not path.is_file():
         said = f"there is no run folder or weight file {path}"
         try:
             get(path.as_posix())
-        except ValueError as error:
-            raise FileNotFoundError(f"{said}, and {error}") from None
-        raise FileNotFoundError(said)
+        except UsageError as error:
+            raise MissingFileError(f"{said}, and {error}") from None
+        raise MissingFileError(said)
     return path
 
 
@@ -88,7 +89,7 @@ def find_recipe(path: Path, network: Network) -> Recipe:
     for recipe in RECIPES.values():
         if recipe.network == network.name:
             return recipe
-    raise UseError(f"no recipe trains {network.name}: say which data to use with --recipe")
+    raise UsageError(f"no recipe trains {network.name}: say which data to use with --recipe")
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def check_held_out(place: Path, own: Path) -> None:
     if before is None or "validation" in folder_parts(own):
         return
     if before != describe_folder(own).get("files_sha256"):
-        raise UseError(
+        raise UsageError(
             f"{own} has images of other names or sizes than {place} was trained on, so that those "
             "it held out are not known: put them back, or give test images with --data"
         )
@@ -149,7 +150,7 @@ def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe,
         )
         # a weight file does not say what it was trained on
         if not same or (_described(path) and _described(path).get("data") != own):
-            raise UseError(
+            raise UsageError(
                 f"{paths[0]} and {path} were trained on images of different kinds: score them one "
                 "by one, or say with --recipe whose images to use"
             )
@@ -174,7 +175,7 @@ def _sources(
         named = {_classes(place) for place in places} - {()}
     if len(known) > 1 or len(named) > 1:
         names = " and ".join(map(str, paths))
-        raise UseError(f"{names} were trained on different images: score them one by one")
+        raise UsageError(f"{names} were trained on different images: score them one by one")
     sources = load_sources(
         chosen,
         root=data_dir,
@@ -188,7 +189,7 @@ def _sources(
     remedy = here if own is None else "give a folder that has them"
     for path, network in zip(paths, networks, strict=True):
         if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
-            raise UseError(
+            raise UsageError(
                 f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "
                 f"data have {sources.image_shape} of {sources.n_classes}: {remedy}"
             )
@@ -202,7 +203,7 @@ def _part(sources: Sources, split: str, whose: str) -> Source:
         source, other, there = sources.validation, "test", sources.test
     if source is None:
         hint = "" if there is None else f"; it has {other} images: --split {other}"
-        raise UseError(f"there are no {split} images: {whose} has none{hint}")
+        raise UsageError(f"there are no {split} images: {whose} has none{hint}")
     return source
 
 
@@ -237,17 +238,14 @@ def evaluate_files(
         progress: told a network's name, how many images it shall see, and how many more it has.
     """
     if split not in ("test", "validation"):
-        raise UseError(f"split must be test or validation, not {split!r}")
+        raise UsageError(f"split must be test or validation, not {split!r}")
     if draws is not None and draws < 1:
-        raise UseError(f"images must be drawn at least once, not {draws} times")
+        raise UsageError(f"images must be drawn at least once, not {draws} times")
     process = Process(choose_device(device))
     places = [find_place(path) for path in paths]
     networks = [load(find_weights(place), device=process.device) for place in places]
     if recipe is not None:
-        try:
-            chosen = get(recipe)
-        except ValueError as error:
-            raise UseError(str(error)) from None
+        chosen = get(recipe)
     else:
         chosen, mine = _chosen(places, networks)
         own_data = own_data or mine
@@ -256,7 +254,7 @@ def evaluate_files(
     if draws is None:
         draws = sources.test_draws if split == "test" else 1
     if draws > 1 and not isinstance(source, FromDigits):
-        raise UseError(f"{source!r} is the same whenever it is drawn: leave out --draws")
+        raise UsageError(f"{source!r} is the same whenever it is drawn: leave out --draws")
     if own_data is not None and split == "validation":
         for place in places:
             check_held_out(place, own_data.expanduser())

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torchcaps.errors import InputError, TorchcapsError, UsageError
 from torchcaps.models import load
 from torchcaps.models.files import describe, save_packed
 from torchcaps.models.pretrained import MOST_BYTES, file_name, weights_folder
@@ -15,7 +16,6 @@ from torchcaps.recipes import RECIPES
 from torchcaps.results import COLUMNS, Row, add_row, keep_curve, misfits, read_rows
 from torchcaps.train.evaluation.files import evaluate_files
 from torchcaps.train.outputs.folder import RunFolder, default_folder
-from torchcaps.train.process import UseError
 
 __all__ = ["finished_runs", "keep", "ship"]
 
@@ -46,14 +46,14 @@ def finished_runs(path: str | Path) -> list[RunFolder]:
     path = Path(path)
     if not path.exists():
         if path.as_posix() not in RECIPES:
-            raise ValueError(f"there is no folder {path}, and no recipe of that name")
+            raise InputError(f"there is no folder {path}, and no recipe of that name")
         path = default_folder(path.as_posix(), 0).parent
     if path.is_file():
-        raise ValueError(f"{path} is neither a run folder nor a CSV of results named .csv")
+        raise InputError(f"{path} is neither a run folder nor a CSV of results named .csv")
     seeds = [place for place in sorted(path.glob("seed*")) if place.name[4:].isdigit()]
     runs = [run for run in map(RunFolder, (path, *seeds)) if run.result() is not None]
     if not runs:
-        raise ValueError(f"{path} holds no finished run: train it first, or name its folder")
+        raise InputError(f"{path} holds no finished run: train it first, or name its folder")
     return runs
 
 
@@ -92,7 +92,7 @@ def ship(
     for run in runs:
         row = _row(run)
         if row["test"] is None or (run.description() or {}).get("data") is not None:
-            raise UseError(f"{run.path} was trained on your own images: only recipes are shipped")
+            raise UsageError(f"{run.path} was trained on your own images: only recipes are shipped")
         recipes.setdefault(row["recipe"], []).append((run, row))
     written = {}
     for recipe, candidates in recipes.items():
@@ -137,7 +137,7 @@ def _there(path: Path, recipe: str, record: str | Path | None) -> dict[str, Any]
     """The row of the run whose weights a file holds; None where it holds none of the recipe."""
     try:
         said = describe(path)["trained"]
-    except (FileNotFoundError, ValueError):
+    except TorchcapsError:
         return None
     if said.get("recipe") != recipe or not isinstance(said.get("test"), int | float):
         return None
@@ -152,7 +152,7 @@ def _row(folder: RunFolder) -> dict[str, Any]:
     """The row of a finished run; a changed number of epochs names the recipe's own too."""
     result = folder.result() or {}
     if wrong := misfits(result):
-        raise ValueError(
+        raise InputError(
             f"{folder.path / 'result.json'} is not what a run writes: {wrong[0]} is missing or of "
             "another type; train it again"
         )
@@ -176,13 +176,13 @@ def _ship(
     """Write one file, if it fits and scores as its run did."""
     network = load(run.weights)
     if hashlib.sha256(run.weights.read_bytes()).hexdigest() != row["weights_sha256"]:
-        raise ValueError(f"{run.weights} is not the file its run wrote: train it again")
+        raise InputError(f"{run.weights} is not the file its run wrote: train it again")
     facts = {key: row[key] for key in FACTS if row[key] is not None}
     with tempfile.TemporaryDirectory() as place:
         trial = Path(place) / path.name
         save_packed(network, trial, store=store, trained=facts)
         if (size := trial.stat().st_size) > MOST_BYTES:
-            raise UseError(
+            raise UsageError(
                 f"{path.name} would have {size:,} bytes as {store} and may have {MOST_BYTES:,}: "
                 "store it as int8, or ship a smaller network"
             )
@@ -192,7 +192,7 @@ def _ship(
         for key in ("test_limit", "test_draws"):
             if key in row["modified"]:
                 why = f"train it without {key}, to be scored on all test images"
-        raise ValueError(
+        raise InputError(
             f"{path.name} scores {score['percent']:.2f} % and its run {row['test']:.2f} %: {why}"
         )
     if kept := stays():  # shipped by another process while this one was scored

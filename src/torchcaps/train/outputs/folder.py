@@ -17,11 +17,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from torchcaps.data import describe_folder
+from torchcaps.errors import InputError, UsageError
 from torchcaps.recipes import Recipe
 from torchcaps.storage import append_line, read_lines, write_text
 from torchcaps.train.checkpoint.files import checkpoints
 from torchcaps.train.facts import HOW
-from torchcaps.train.process import UseError
 
 __all__ = ["RunFolder", "default_folder", "described", "unfinished"]
 
@@ -67,11 +67,11 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise ValueError(
+            raise InputError(
                 f"{self.path / name} cannot be read ({error}); start anew with --fresh"
             ) from None
         if not isinstance(read, dict):
-            raise ValueError(f"{self.path / name} is not what a run writes; use another folder")
+            raise InputError(f"{self.path / name} is not what a run writes; use another folder")
         return read
 
     def open(self, asked: dict[str, Any], *, resume: bool | None) -> Path | None:
@@ -87,7 +87,7 @@ class RunFolder:
         reached = checkpoints(self.checkpoints) or self.result() is not None
         before = self.description() if reached else None
         if reached and before is None:
-            raise UseError(
+            raise UsageError(
                 f"{self.path} holds a run and no run.json that says which: "
                 "choose another folder with --out, or start anew with --fresh"
             )
@@ -99,12 +99,12 @@ class RunFolder:
                 before["settings"] = asked["settings"] | was
             for key, value in asked.items():
                 if before.get(key, value if key in LATER else None) != value:
-                    raise UseError(
+                    raise UsageError(
                         f"{self.path} holds a run with {_differs(key, before.get(key), value)}: "
                         "choose another folder with --out, or start anew with --fresh"
                     )
         if resume and not reached:
-            raise UseError(f"{self.path} has no checkpoint to resume: leave --resume out")
+            raise UsageError(f"{self.path} has no checkpoint to resume: leave --resume out")
         if before is None:
             self.write("run.json", asked)
         return aside
@@ -116,9 +116,9 @@ class RunFolder:
             self.lock = FileLock(self.path / ".lock")
             self.lock.acquire(timeout=0)
         except Timeout:
-            raise UseError(f"another process is training into {self.path}") from None
+            raise UsageError(f"another process is training into {self.path}") from None
         except OSError as error:
-            raise ValueError(
+            raise InputError(
                 f"{self.path} cannot be written ({error.strerror}); choose another with --out"
             ) from None
 
@@ -200,5 +200,5 @@ def unfinished(path: Path, recipe: Recipe, seed: int) -> bool:
     folder = RunFolder(path)
     try:
         return folder.result() is None and folder.description() == described(recipe, seed, None)
-    except ValueError:
+    except InputError:
         return False
