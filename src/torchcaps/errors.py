@@ -1,6 +1,9 @@
 """Errors meant for the user: one sentence that says what is wrong and what to do."""
 
-__all__ = ["InputError", "MissingFileError", "TorchcapsError", "UsageError"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["InputError", "MissingFileError", "TorchcapsError", "UsageError", "suggest"]
 
 
 class TorchcapsError(Exception):
@@ -25,3 +28,17 @@ class InputError(TorchcapsError, ValueError):
 
 class MissingFileError(TorchcapsError, FileNotFoundError):
     """A file or folder that is not there."""
+
+
+def suggest(name: str, known: Iterable[str], *, otherwise: str | None = None) -> str:
+    """Return "did you mean 'x'?" with the known name most like this one.
+
+    Args:
+        name: the name that is not known.
+        known: the names that are.
+        otherwise: the hint when no known name is like this one; None lists all of them.
+    """
+    names = list(known)
+    if similar := difflib.get_close_matches(name, names, n=1):
+        return f"did you mean {similar[0]!r}?"
+    return f"there are {', '.join(names)}" if otherwise is None else otherwise

@@ -17,8 +17,8 @@ from helpers.batches import draws
 from helpers.networks import COUNTS
 from torchcaps import data
 from torchcaps.data import find
-from torchcaps.data.augment import transforms as augment
-from torchcaps.data.augment.transforms import as_float
+from torchcaps.data import augment
+from torchcaps.data.augment import as_float
 from torchcaps.recipes import PAPERS, RECIPES, Recipe, get
 from torchcaps.recipes.base import RANGES, SETTABLE
 from torchcaps.recipes.tsai2020 import NORMALIZE

@@ -14,7 +14,7 @@ from torch import Tensor
 from reliability.runs import ROUTINGS, newest, prints, same
 from torchcaps.capsules import Routed
 from torchcaps.data import Batches, Draws
-from torchcaps.data.augment.transforms import as_float
+from torchcaps.data.augment import as_float
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe, get
 from torchcaps.train import CheckpointError, TrainingError, train

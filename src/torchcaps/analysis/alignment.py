@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.analysis.outputs import features
-from torchcaps.data.augment.transforms import linear_map, warp
+from torchcaps.data.augment import linear_map, warp
 from torchcaps.models import Network
 
 __all__ = [

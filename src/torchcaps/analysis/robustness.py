@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.analysis.outputs import in_parts
-from torchcaps.data.augment.transforms import linear_map, warp
+from torchcaps.data.augment import linear_map, warp
 from torchcaps.models import Network, predict
 from torchcaps.recipes import Measure
 

@@ -1,4 +1,4 @@
-"""``torchcaps data``: list the data sets, describe one, look at one."""
+"""``torchcaps data``: list, describe and show data sets."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.errors import InputError
+from torchcaps.cli.shared import one_sentence
 
-data_app = typer.Typer(help="The data sets: list them, describe one, look at one.")
+data_app = typer.Typer(help="List, describe and show data sets.")
 
 
 def _name_or_folder(name: str) -> str | Path:
-    """A known name is that data set, even where a folder is called so; write ./NAME for that."""
+    """Return a data set's name, or the path of a folder; a set comes first, ./NAME is a folder."""
     from torchcaps.data import find
     from torchcaps.data.load import is_path
 
@@ -29,15 +29,15 @@ def data_list(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List every data set that loads by name."""
-    from torchcaps.data import CATALOGUE
+    from torchcaps.data import SETS
 
     if as_json:
-        typer.echo(json.dumps([vars(entry) for entry in CATALOGUE.values()], indent=2))
+        typer.echo(json.dumps([one.facts() for one in SETS.values()], indent=2))
         return
-    for entry in CATALOGUE.values():
-        shape = "x".join(map(str, entry.shape))
-        counts = f"{entry.counts['train']:,} + {entry.counts['test']:,}"
-        typer.echo(f"{entry.name:20} {shape:8} {counts:20} {entry.about} ({entry.source})")
+    for one in SETS.values():
+        shape = "x".join(map(str, one.shape))
+        counts = f"{one.counts['train']:,} + {one.counts['test']:,}"
+        typer.echo(f"{one.name:20} {shape:8} {counts:20} {one.about} ({one.source})")
 
 
 @data_app.command("info")
@@ -45,18 +45,19 @@ def data_info(
     name: Annotated[str, typer.Argument(help="A data set that `list` shows, or a folder.")],
     root: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
 ) -> None:
-    """Describe one data set and say whether its files are there."""
+    """Describe one data set and report missing files."""
     from torchcaps.data import data_folder, find, load_folder, missing_files
 
-    if isinstance(_name_or_folder(name), Path):
-        mine = load_folder(name)
-        typer.echo(f"{name}: a folder of images, {len(mine.classes)} classes")
-        typer.echo(f"image   {'x'.join(map(str, mine.images.shape[1:]))}")
-        typer.echo(f"{'train':12}{len(mine):>10,}")
-        typer.echo(f"classes {' '.join(mine.classes)}")
-        return
-    entry = find(name)
-    lacking = missing_files(entry.name, root)
+    with one_sentence():
+        if isinstance(_name_or_folder(name), Path):
+            images = load_folder(name)
+            typer.echo(f"{name}: a folder of images, {len(images.classes)} classes")
+            typer.echo(f"image   {'x'.join(map(str, images.images.shape[1:]))}")
+            typer.echo(f"{'train':12}{len(images):>10,}")
+            typer.echo(f"classes {' '.join(images.classes)}")
+            return
+        entry = find(name)
+        missing = missing_files(entry.name, root)
     typer.echo(f"{entry.name}: {entry.about} ({entry.source})")
     typer.echo(f"image   {'x'.join(map(str, entry.shape))}")
     for split, count in entry.counts.items():
@@ -66,26 +67,27 @@ def data_info(
         typer.echo(f"std     {' '.join(f'{value:.4f}' for value in entry.std)}")
     if entry.homepage:
         typer.echo(f"from    {entry.homepage}")
-    if entry.source != "built in":
-        state = f"{len(lacking)} files missing, first {lacking[0]}" if lacking else "complete"
+    if entry.files:
+        state = f"{len(missing)} files missing, first {missing[0]}" if missing else "complete"
         typer.echo(f"files   {state} in {data_folder(root)}")
 
 
 @data_app.command("show")
 def data_show(
     name: Annotated[str, typer.Argument(help="A data set that `list` shows, or a folder.")],
-    split: Annotated[str, typer.Option(help="Which part of it.")] = "train",
+    split: Annotated[str, typer.Option(help="Split.")] = "train",
     count: Annotated[int, typer.Option(min=1, max=10_000, help="How many images.")] = 200,
-    out: Annotated[Path | None, typer.Option(help="The PNG; default NAME-SPLIT.png.")] = None,
+    out: Annotated[Path | None, typer.Option(help="PNG file; default NAME-SPLIT.png.")] = None,
     root: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
 ) -> None:
     """Write a contact sheet, ordered by class, as a PNG."""
     from torchcaps.data import contact_sheet, first_samples, load, save_png
 
-    out = out or Path(f"{Path(name).name}-{split}.png")
-    if out.suffix.lower() != ".png":
-        raise InputError(f"{out} would hold a PNG: name it {out.with_suffix('.png').name}")
-    loaded = load(_name_or_folder(name), split, root=root)
-    images = first_samples(loaded, count)
-    save_png(contact_sheet(images), out, zoom=2)
+    with one_sentence():
+        out = out or Path(f"{Path(name).name}-{split}.png")
+        if out.suffix.lower() != ".png":
+            raise ValueError(f"{out} must end in .png: name it {out.with_suffix('.png').name}")
+        loaded = load(_name_or_folder(name), split, root=root)
+        images = first_samples(loaded, count)
+        save_png(contact_sheet(images), out, zoom=2)
     typer.echo(f"{out}: {len(images)} of {len(loaded)} images")

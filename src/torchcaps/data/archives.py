@@ -1,9 +1,9 @@
-"""Archives are unpacked member by member, and only plain files inside one folder.
+"""Safe unpacking of archives: plain files only, and only inside one folder.
 
-Refused: absolute paths, ``..``, drive letters, links, devices, encrypted members, zip members that
-are neither stored nor deflated (a read of those cannot be capped), more than `MAX_MEMBERS` members,
-more bytes than the data set has. Members are written to a temporary folder beside the destination
-and moved into place when all of them are complete and none would follow a link out of it.
+Refused are absolute paths, ``..``, drive letters, links, devices, encrypted members, more than
+`MAX_MEMBERS` members and more bytes than the data set has. Refused are also zip members that are
+neither stored nor deflated, because reading them cannot be capped. Members are written to a
+temporary folder and moved once all are complete and none would leave the folder through a link.
 """
 
 import gzip
@@ -21,7 +21,7 @@ from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.errors import TorchcapsError
 
 MAX_MEMBERS = 1000
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 T = TypeVar("T")
 
@@ -34,9 +34,9 @@ def extract(archive: Path, folder: Path, *, limit: int) -> list[Path]:
     """Unpack a .tar.gz or .zip into ``folder``.
 
     Args:
-        archive: the file; check its hash first.
-        folder: where the members go; made if missing.
-        limit: the most bytes all members may have together.
+        archive: the archive; check its hash first.
+        folder: the destination, made if missing.
+        limit: the most bytes of all members together.
 
     Returns:
         The files written.
@@ -46,7 +46,7 @@ def extract(archive: Path, folder: Path, *, limit: int) -> list[Path]:
     try:
         names = _unpack(archive, temporary, limit)
         for name in names:
-            _check_place(archive, folder, name)
+            _check_destination(archive, folder, name)
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).replace(folder / name)
@@ -55,8 +55,8 @@ def extract(archive: Path, folder: Path, *, limit: int) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _check_place(archive: Path, folder: Path, name: PurePosixPath) -> None:
-    """Refuse to leave the folder through a link that lies in it, or to replace a folder."""
+def _check_destination(archive: Path, folder: Path, name: PurePosixPath) -> None:
+    """Refuse to leave the folder through a link in it, or to replace a folder."""
     problem = f"{archive} cannot be unpacked: {folder / name}"
     if not (folder / name).parent.resolve().is_relative_to(folder.resolve()):
         raise PathTakenError(f"{problem} would lie outside {folder}; remove the link on its path")
@@ -73,7 +73,7 @@ def _unpack(archive: Path, temporary: Path, limit: int) -> list[PurePosixPath]:
     left = limit
     with archive.open("rb") as file:
         members = _members(file, limit)
-        while (member := _reading(archive, partial(next, members, None))) is not None:
+        while (member := _guarded(archive, partial(next, members, None))) is not None:
             name, content = safe_name(member[0]), member[1]
             if name in names:
                 raise FileFormatError(f"{archive} holds {member[0]!r} twice")
@@ -85,7 +85,7 @@ def _unpack(archive: Path, temporary: Path, limit: int) -> list[PurePosixPath]:
                 raise FileFormatError(f"{archive} holds {member[0]!r} inside a file")
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             with (temporary / name).open("xb") as target:
-                while chunk := _reading(archive, partial(content.read, _CHUNK)):
+                while chunk := _guarded(archive, partial(content.read, _CHUNK_BYTES)):
                     left -= len(chunk)
                     if left < 0:
                         raise FileFormatError(f"{archive} unpacks to more than {limit} bytes")
@@ -95,8 +95,8 @@ def _unpack(archive: Path, temporary: Path, limit: int) -> list[PurePosixPath]:
     return names
 
 
-def _reading(archive: Path, step: Callable[[], T]) -> T:
-    """Take one step of the standard library's parser, which may raise anything on a bad file."""
+def _guarded(archive: Path, step: Callable[[], T]) -> T:
+    """Call the standard library's parser, which may raise any error on a corrupt file."""
     try:
         return step()
     except FileFormatError:
@@ -108,7 +108,7 @@ def _reading(archive: Path, step: Callable[[], T]) -> T:
 
 
 def safe_name(member: str) -> PurePosixPath:
-    """The member's path, if it stays inside the folder it is unpacked to."""
+    """Return the member's path if it stays inside the destination."""
     name = PurePosixPath(member)
     if (
         name.is_absolute()
@@ -163,14 +163,14 @@ def _tar_members(archive: IO[bytes], limit: int) -> Iterator[tuple[str, IO[bytes
 
 
 class _Capped:
-    """A stream that ends in an error instead of a memory-filling flood."""
+    """A stream that raises an error after ``limit`` bytes."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
         self.stream = stream
         self.limit = limit
 
     def read(self, size: int) -> bytes:
-        """At most the bytes that are still allowed."""
+        """Return at most the bytes that are still allowed."""
         data = self.stream.read(max(0, min(size, self.limit + 1)))
         self.limit -= len(data)
         if self.limit < 0:

@@ -1,4 +1,4 @@
-"""Batches made on the device: shuffle, gather and augment without leaving it."""
+"""Batches made on the device: shuffled, gathered and augmented there."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -8,37 +8,37 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from torchcaps.checks import check_whole
-from torchcaps.data.augment.transforms import Transform, as_float
+from torchcaps.data.augment import Transform, as_float
 from torchcaps.data.dataset import Batch
 from torchcaps.data.random import Draws, shuffled, stream_key
 
-_AHEAD_BYTES = 64 << 20
+_MAX_AHEAD_BYTES = 64 << 20
 
 
 class Source(Protocol):
-    """What batches are made of: an `ImageSet` or a generated set."""
+    """A set that batches are drawn from: an `ImageSet` or a generated set."""
 
     def __len__(self) -> int:
-        """How many samples an epoch has."""
+        """Return the number of samples in an epoch."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where the samples are."""
+        """Device of the samples."""
         ...
 
     def draw(self, samples: Tensor, draws: Draws) -> Batch:
-        """The samples of these indices, images as uint8."""
+        """Return the samples of these indices, images as uint8."""
         ...
 
 
 class Batches:
-    """Epochs of a data set that lies on the device.
+    """Epochs of a data set on its device.
 
-    Each sample's augmentation depends on (seed, epoch, sample) only; the order on (seed, epoch).
-    The same seed gives the same batches on CPU and CUDA and in every run, and another batch size
-    cuts the same sequence differently. No batch waits for the device; on a GPU several small
-    batches are drawn in one go and handed out as views.
+    A sample's augmentation depends only on (seed, epoch, sample) and the order only on (seed,
+    epoch). The same seed gives the same batches on CPU and CUDA and in every run. Another batch
+    size cuts the same sequence differently. No batch waits for the device; on a GPU, several small
+    batches are drawn at once and returned as views.
 
         train = load("cifar10").to("cuda")
         batches = Batches(train, 128, transforms=[PadCrop(4), Flip(), Normalize(mean, std)])
@@ -46,14 +46,14 @@ class Batches:
             loss = step(batch.images, batch.labels)
 
     Args:
-        source: an `ImageSet`, a generated set or strokes.
-        batch_size: samples in each batch; the last one is smaller unless dropped.
-        transforms: applied to the images in order, not to targets and annotations. Images that
-            are still uint8 after the last, or without any, become float in 0..1; targets always.
-        seed: of order and augmentation.
+        source: an `ImageSet` or a generated set.
+        batch_size: samples in each batch; the last one may be smaller.
+        transforms: transforms of the images, in order; targets and annotations stay. Images that
+            are still uint8 after the last one become float in 0..1, as targets always do.
+        seed: seed of order and augmentation.
         shuffled: whether each epoch has its own order.
-        drop_last: leave a smaller last batch out.
-        shard: ``(rank, world)``: every world-th sample of the order, from the rank-th on.
+        drop_last: drop a smaller last batch.
+        shard: ``(rank, world)``: every world-th sample of the order, starting at ``rank``.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Batches:
         return self.epoch(0)
 
     def order(self, epoch: int) -> Tensor:
-        """Which samples this epoch has, in order: long ``[n]`` on the device."""
+        """Return the samples of an epoch in order: long ``[n]`` on the device."""
         count, device = len(self.source), self.source.device
         if self.shuffled:
             order = shuffled(count, stream_key(self.seed, epoch, "order"), device)
@@ -98,7 +98,7 @@ class Batches:
         return order[self.shard[0] :: self.shard[1]]
 
     def epoch(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch, without the first ``skip`` of them."""
+        """Yield the batches of one epoch, without the first ``skip`` of them."""
         order = self.order(epoch)
         if self.drop_last:
             order = order[: len(self) * self.batch_size]
@@ -110,10 +110,10 @@ class Batches:
                 yield drawn.part(first, first + size)
             start += len(samples)
             if ahead == 1 and drawn.images.device.type != "cpu":
-                ahead = max(1, _AHEAD_BYTES // max(1, drawn.images.nbytes))
+                ahead = max(1, _MAX_AHEAD_BYTES // max(1, drawn.images.nbytes))
 
     def batch(self, samples: Tensor, epoch: int = 0) -> Batch:
-        """These samples as this epoch augments them."""
+        """Return samples as augmented in this epoch."""
         batch = self.source.draw(samples, Draws(stream_key(self.seed, epoch, "draw"), samples))
         images = batch.images
         if self.transforms:
@@ -125,11 +125,11 @@ class Batches:
 
 
 class TorchDataset(Dataset[tuple[Tensor, ...]]):
-    """The same samples through `torch.utils.data`: (image, label), with targets (.., targets).
+    """The samples of `Batches` for a `DataLoader`: image, label and, where there are any, targets.
 
-    Works with any number of workers, persistent ones too, and gives exactly the samples `Batches`
-    gives. Set ``epoch`` before each epoch, as with a distributed sampler. The order is the
-    loader's: item k is the set's k-th sample, or, of a shard, sample ``rank + k * world``.
+    Works with any number of workers, persistent ones too. Set ``epoch`` before each epoch, as with
+    a distributed sampler. The loader chooses the order: item k is the set's k-th sample, or sample
+    ``rank + k * world`` of a shard.
 
         dataset = TorchDataset(batches, annotations=["pose"])
         loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
@@ -139,8 +139,8 @@ class TorchDataset(Dataset[tuple[Tensor, ...]]):
                 ...
 
     Args:
-        batches: what makes the samples.
-        annotations: names of annotations that follow as further columns.
+        batches: source of the samples.
+        annotations: names of annotations to append to each item.
     """
 
     def __init__(self, batches: Batches, *, annotations: Sequence[str] = ()) -> None:
@@ -148,7 +148,7 @@ class TorchDataset(Dataset[tuple[Tensor, ...]]):
         rank, world = batches.shard
         self.samples = range(rank, len(batches.source), world)
         self.annotations = tuple(annotations)
-        # in shared memory: workers that live on see the next epoch
+        # in shared memory, so that persistent workers see the next epoch
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
         if self.annotations and self.samples:
             known = self._draw([0]).annotations
@@ -158,7 +158,7 @@ class TorchDataset(Dataset[tuple[Tensor, ...]]):
 
     @property
     def epoch(self) -> int:
-        """Which epoch's draws and augmentation the samples have."""
+        """Epoch whose draws and augmentation the samples have."""
         return int(self._epoch)
 
     @epoch.setter
@@ -172,7 +172,7 @@ class TorchDataset(Dataset[tuple[Tensor, ...]]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, ...]]:
-        """Many samples at once: what a `DataLoader` asks for."""
+        """Return many samples at once; a `DataLoader` calls this."""
         if not all(0 <= index < len(self) for index in indices):
             raise IndexError(f"the data set has {len(self)} samples")
         batch = self._draw(indices)

@@ -1,4 +1,4 @@
-"""A data set in memory: images, labels and what else is known about each image."""
+"""A data set in memory: images, labels and annotations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,12 @@ class Batch(NamedTuple):
     """Some samples of a data set.
 
     Attributes:
-        images: ``[b c h w]``, uint8 as a set draws them; from `Batches` float, in 0..1 unless a
-            transform leaves that range.
-        labels: ``[b]``, or ``[b 2]`` for overlapping sets, where -1 means no second glyph.
-        indices: ``[b]``, which samples of the data set these are.
-        targets: ``[b 2 1 h w]``, each glyph alone, for overlapping sets; otherwise None. uint8 as
-            drawn, from `Batches` float in 0..1: what a reconstruction is compared with.
+        images: ``[b c h w]``; uint8 from a set, float from `Batches` (in 0..1 unless a transform
+            leaves that range).
+        labels: ``[b]``, or ``[b 2]`` for overlapping sets, where -1 means no second digit.
+        indices: ``[b]``, index of each sample in its data set.
+        targets: ``[b 2 1 h w]``, each digit alone, the target of a reconstruction; None unless the
+            set overlaps digits. uint8 from a set, float in 0..1 from `Batches`.
         annotations: further tensors by name, first axis ``b``.
     """
 
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
     annotations: Mapping[str, Tensor] = {}
 
     def part(self, start: int, stop: int) -> "Batch":
-        """The samples from ``start`` to ``stop``, as views."""
+        """Return the samples from ``start`` to ``stop`` as views."""
         return Batch(
             self.images[start:stop],
             self.labels[start:stop],
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
         )
 
     def multi_hot(self, n_classes: int) -> Tensor:
-        """Which classes are in each image: float ``[b n_classes]`` of zeros and ones."""
+        """Return the classes in each image as float zeros and ones ``[b n_classes]``."""
         labels = self.labels.reshape(len(self.labels), -1)
         classes = torch.arange(n_classes, device=labels.device)
         return (labels[:, :, None] == classes).any(1).float()
@@ -55,11 +55,11 @@ class ImageSet:
     Attributes:
         images: uint8 ``[n c h w]``.
         labels: long ``[n]``.
-        classes: the name of each label.
-        name: what was loaded.
-        split: which part of it.
-        indices: long ``[n]``, each image's place in the files of its split's parent; two splits of
-            the same files overlap exactly where their indices do.
+        classes: name of each label.
+        name: name of the data set.
+        split: name of the split.
+        indices: long ``[n]``, position of each image in the files. Two splits of the same files
+            overlap exactly where their indices do.
         annotations: further tensors by name, first axis n.
     """
 
@@ -103,7 +103,7 @@ class ImageSet:
         )
 
     def to(self, device: torch.device | str) -> "ImageSet":
-        """The same set on another device."""
+        """Return the same set on another device."""
         return replace(
             self,
             images=self.images.to(device),
@@ -113,7 +113,7 @@ class ImageSet:
         )
 
     def take(self, positions: Tensor, *, split: str | None = None) -> "ImageSet":
-        """The images at these positions, in this order."""
+        """Return the images at these positions, in this order."""
         positions = positions.to(self.images.device)
         return replace(
             self,
@@ -126,11 +126,11 @@ class ImageSet:
 
     @property
     def device(self) -> torch.device:
-        """Where the images are."""
+        """Device of the images."""
         return self.images.device
 
     def draw(self, samples: Tensor, draws: Draws) -> Batch:
-        """The samples of these indices; an image set draws nothing at random."""
+        """Return the samples of these indices; an image set needs no random numbers."""
         return Batch(
             images=self.images.index_select(0, samples),
             labels=self.labels.index_select(0, samples),
@@ -139,7 +139,7 @@ class ImageSet:
         )
 
     def resize(self, height: int, width: int) -> "ImageSet":
-        """The same images in another size (bilinear, antialiased), as for smallNORB's 48x48."""
+        """Return the images resized (bilinear, antialiased), as smallNORB's to 48x48."""
         parts = [
             functional.interpolate(part.float(), (height, width), mode="bilinear", antialias=True)
             for part in torch.split(self.images, 1024)
@@ -148,7 +148,7 @@ class ImageSet:
         return replace(self, images=images)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel, of pixels in 0..1."""
+        """Return mean and standard deviation of each channel, of pixels in 0..1."""
         levels = torch.arange(256, dtype=torch.float64) / 255
         mean, std = [], []
         for channel in self.images.unbind(1):

@@ -1,29 +1,28 @@
-"""Sets made from a digit set while they are asked for, on the device the digits are on.
+"""Base classes of sets whose samples are drawn on demand, on the device of the set."""
 
-They take any `ImageSet` of one channel: MNIST's training digits give a training set, its test
-digits a test set, so the two never mix. An item is drawn by `Batches`; ``.images`` and the other
-attributes hold one fixed draw of the whole set for those who want tensors.
-"""
-
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchcaps.data.augment.transforms import windows
+from torchcaps.data.augment.geometry import windows
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.random import Draws, stream_key
-from torchcaps.errors import InputError
 
-MAX_BYTES = 8 << 30
+MAX_WHOLE_BYTES = 8 << 30
 _CHUNK = 2048
 
 
 class Generated(ABC):
-    """A set that draws its samples: what its kinds have in common."""
+    """A set that draws its samples on demand.
+
+    ``images``, ``labels``, ``annotations`` and ``targets`` belong to one fixed draw of all samples.
+    """
 
     name = "generated"
 
@@ -38,7 +37,7 @@ class Generated(ABC):
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where samples are drawn."""
+        """Device on which samples are drawn."""
 
     def __repr__(self) -> str:
         return (
@@ -48,18 +47,23 @@ class Generated(ABC):
 
     @abstractmethod
     def draw(self, samples: Tensor, draws: Draws) -> Batch:
-        """The samples of these indices."""
+        """Return the samples of these indices."""
 
-    @abstractmethod
-    def to(self, device: torch.device | str) -> "Generated":
-        """The same set on another device."""
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same set on another device."""
+        moved = copy.copy(self)
+        vars(moved).pop("whole", None)
+        for name, value in vars(moved).items():
+            if isinstance(value, Tensor | ImageSet):
+                setattr(moved, name, value.to(device))
+        return moved
 
     @cached_property
     def whole(self) -> Batch:
-        """Every sample once, as seed 0 draws it in epoch 0."""
+        """Every sample once, as drawn with seed 0 in epoch 0."""
         needed = len(self) * self.size**2 * 3
-        if needed > MAX_BYTES:
-            raise InputError(
+        if needed > MAX_WHOLE_BYTES:
+            raise ValueError(
                 f"{self.name} of {len(self)} images would take {needed >> 30} GiB at once; "
                 "draw it in batches with torchcaps.data.Batches"
             )
@@ -85,26 +89,29 @@ class Generated(ABC):
 
     @property
     def labels(self) -> Tensor:
-        """Labels of that draw: ``[n]``, or ``[n 2]`` for overlapping sets."""
+        """Labels of the same draw: ``[n]``, or ``[n 2]`` for overlapping sets."""
         return self.whole.labels
 
     @property
     def annotations(self) -> Mapping[str, Tensor]:
-        """What else is known of that draw's samples, by name."""
+        """Further tensors of the same draw, by name."""
         return self.whole.annotations
 
     @property
     def targets(self) -> Tensor | None:
-        """Each digit of that draw alone: uint8 ``[n 2 1 h w]`` for overlapping sets."""
+        """Each digit of the same draw alone: uint8 ``[n 2 1 h w]``; None unless they overlap."""
         return self.whole.targets
 
 
 class FromDigits(Generated):
-    """A generated set whose samples are made of a digit set's images."""
+    """A generated set whose samples are made of a digit set's images.
+
+    Training digits give a training set and test digits a test set, so the two never mix.
+    """
 
     def __init__(self, digits: ImageSet, size: int) -> None:
         if digits.images.shape[1] != 1:
-            raise InputError(f"{self.name} needs images of one channel, not {digits!r}")
+            raise ValueError(f"{self.name} needs images of one channel, not {digits!r}")
         super().__init__(size, digits.classes, digits.split)
         self.digits = digits
 
@@ -113,22 +120,20 @@ class FromDigits(Generated):
 
     @property
     def device(self) -> torch.device:
-        """Where the digits are."""
+        """Device of the digits."""
         return self.digits.device
 
 
 def place(images: Tensor, top: Tensor, left: Tensor, size: int, *, first: int, last: int) -> Tensor:
     """Put each image on a black canvas, its corner at (top, left), which may be off the canvas.
 
-    Every pixel that stays on the canvas is kept.
-
     Args:
         images: ``[b c h w]``.
         top: long ``[b]``, row of the upper left corner.
         left: long ``[b]``, its column.
-        size: of the canvas.
-        first: no corner is above or left of this.
-        last: no corner is below or right of this.
+        size: height and width of the canvas.
+        first: smallest value of ``top`` and ``left``.
+        last: largest value of ``top`` and ``left``.
     """
     height, width = images.shape[-2:]
     before = max(0, last)

@@ -1,4 +1,4 @@
-"""Contact sheets: many small images in one picture."""
+"""Contact sheets: many small images in one PNG."""
 
 import io
 from pathlib import Path
@@ -13,9 +13,9 @@ from torchcaps.storage import write_bytes
 
 
 def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
-    """Lay images ``[n c h w]`` out in rows: uint8 ``[c height width]``, c 1 or 3.
+    """Lay images ``[n c h w]`` out in rows and return uint8 ``[c height width]``.
 
-    Two channels, as smallNORB's stereo pairs have, are shown side by side.
+    Two channels, such as smallNORB's stereo pairs, appear side by side.
     """
     if images.shape[1] == 2:
         images = torch.cat([images[:, :1], images[:, 1:]], -1)
@@ -24,15 +24,15 @@ def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
         raise ValueError(f"a sheet needs images of 1, 2 or 3 channels, not {list(images.shape)}")
     columns = min(columns, count)
     rows = -(-count // columns)
-    spare = images.new_zeros(rows * columns - count, *images.shape[1:])
-    tiles = functional.pad(torch.cat([images, spare]), (0, gap, 0, gap), value=64)
+    padding = images.new_zeros(rows * columns - count, *images.shape[1:])
+    tiles = functional.pad(torch.cat([images, padding]), (0, gap, 0, gap), value=64)
     grid = tiles.reshape(rows, columns, *tiles.shape[1:]).permute(2, 0, 3, 1, 4)
     sheet = grid.reshape(channels, rows * tiles.shape[-2], columns * tiles.shape[-1])
     return functional.pad(sheet, (gap, 0, gap, 0), value=64)
 
 
 def first_samples(source: Source, count: int) -> Tensor:
-    """The first ``count`` images of a set, uint8, ordered by class."""
+    """Return the first ``count`` images of a set as uint8, ordered by class."""
     samples = torch.arange(min(count, len(source)), device=source.device)
     batch = source.draw(samples, Draws(stream_key(0, 0, "draw"), samples))
     labels = batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0]
@@ -40,7 +40,7 @@ def first_samples(source: Source, count: int) -> Tensor:
 
 
 def save_png(image: Tensor, path: str | Path, *, zoom: int = 1) -> None:
-    """Write uint8 ``[c height width]`` as a PNG that appears whole or not at all."""
+    """Write uint8 ``[c height width]`` atomically as a PNG."""
     from PIL import Image
 
     pixels = image.cpu().repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)

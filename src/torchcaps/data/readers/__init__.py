@@ -1,5 +1,5 @@
-"""Readers of the canonical files: bytes in, arrays out, every length checked before it is used.
+"""Readers of data files: bytes in, arrays out.
 
-A reader never trusts a header: sizes are compared with the bytes that are there before anything is
-allocated, and a file that does not fit raises `FileFormatError` with one sentence.
+A reader never trusts a header. It compares sizes with the bytes that are present before it
+allocates memory, and raises `FileFormatError` with one sentence if they disagree.
 """

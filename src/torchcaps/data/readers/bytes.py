@@ -1,4 +1,4 @@
-"""What all readers share: the error, a bounds-checked cursor, capped files and capped gzip."""
+"""Tools of all readers: the error, a bounds-checked cursor, capped files and capped gzip."""
 
 import hashlib
 import stat
@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchcaps.errors import TorchcapsError
 
-
-class FileFormatError(TorchcapsError, ValueError):
-    """A data file is truncated, corrupt or not what its name says."""
+class FileFormatError(ValueError):
+    """A data file that is truncated, corrupt or of another format."""
 
 
 class Cursor:
-    """Reads forward through bytes and never past their end."""
+    """A position in bytes that never passes their end."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self.data = memoryview(data)
@@ -23,11 +21,11 @@ class Cursor:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
+        """Number of bytes left."""
         return len(self.data) - self.position
 
     def take(self, count: int) -> memoryview:
-        """The next ``count`` bytes."""
+        """Return the next ``count`` bytes."""
         if count < 0 or count > self.remaining:
             raise FileFormatError(
                 f"the file ends at byte {len(self.data)} where {count} more bytes from byte "
@@ -37,7 +35,7 @@ class Cursor:
         return self.data[self.position - count : self.position]
 
     def integer(self, size: int, *, big: bool = False, signed: bool = False) -> int:
-        """The next ``size`` bytes as an integer."""
+        """Return the next ``size`` bytes as an integer."""
         return int.from_bytes(self.take(size), "big" if big else "little", signed=signed)
 
     def end(self) -> None:
@@ -72,7 +70,7 @@ def _inflate(data: bytes | memoryview, *, wbits: int, limit: int, kind: str) -> 
 
 
 def read_file(path: Path, *, limit: int) -> bytes:
-    """The bytes of a regular file of at most ``limit`` bytes."""
+    """Return the bytes of a regular file of at most ``limit`` bytes."""
     with path.open("rb") as file:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -85,23 +83,23 @@ def read_file(path: Path, *, limit: int) -> bytes:
 
 
 def matches(data: bytes, expected: str) -> bool:
-    """Whether the data have a published ``"sha256:..."`` or ``"md5:..."``."""
+    """Whether the data have the hash ``"sha256:..."`` or ``"md5:..."``."""
     algorithm, _, digest = expected.partition(":")
     return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() == digest
 
 
 def check_file_hash(path: Path, expected: str) -> None:
-    """Refuse a file, which may be too large to read at once, that has another hash."""
+    """Refuse a file that has another hash, without reading it into memory."""
     algorithm, _, digest = expected.partition(":")
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
-    if found != digest:
+        actual = hashlib.file_digest(file, algorithm).hexdigest()
+    if actual != digest:
         raise FileFormatError(f"its {algorithm} differs from the published file's")
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put the path and the remedy into a reader's error."""
+    """Add the path and the remedy to a reader's error."""
     try:
         yield
     except FileFormatError as error:

@@ -1,11 +1,11 @@
-"""CIFAR-10 and CIFAR-100: the binary version and the python pickles.
+"""CIFAR-10 and CIFAR-100: the binary version and the Python pickles.
 
 The binary version has one record per image: a label byte (CIFAR-100: coarse, then fine) and 3,072
 pixel bytes, channels first. The pickles hold a dict with ``data`` ``[n 3072]`` and label lists.
 
-No pickle is ever executed here. `read_cifar_pickle` is a small interpreter of the opcodes these
-files use; it knows dicts, lists, tuples, byte strings and integers, and treats the two calls that
-rebuild a numpy array of bytes as data. Everything else is refused.
+No pickle is ever executed. `read_cifar_pickle` interprets only the opcodes of these files: dicts,
+lists, tuples, byte strings and integers. It treats the two calls that rebuild a numpy array of
+bytes as data and refuses everything else.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PIXELS = 3 * 32 * 32
 def read_cifar_binary(
     data: bytes, *, label_bytes: int, limit: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images ``[n 3 32 32]`` and labels ``[n label_bytes]`` of the binary version."""
+    """Return images ``[n 3 32 32]`` and labels ``[n label_bytes]`` of the binary version."""
     record = label_bytes + PIXELS
     count, rest = divmod(len(data), record)
     if rest or not count:
@@ -36,10 +36,10 @@ def read_cifar_binary(
 def read_cifar_pickle(
     data: bytes, *, label_keys: tuple[str, ...], limit: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images ``[n 3 32 32]`` and labels ``[n label_keys]`` of one python batch file.
+    """Return images ``[n 3 32 32]`` and labels ``[n label_keys]`` of one pickle.
 
     Args:
-        data: the whole file; its hash is checked by the caller.
+        data: the whole file; the caller checks its hash.
         label_keys: ``("labels",)`` for CIFAR-10, ``("coarse_labels", "fine_labels")`` for 100.
         limit: the most images the file can hold.
     """
@@ -66,7 +66,7 @@ def read_cifar_pickle(
 
 @dataclass
 class _Array:
-    """A numpy array of bytes as the pickle describes it."""
+    """A numpy array of bytes described by the pickle."""
 
     shape: tuple[int, ...] = ()
     content: bytes = b""
@@ -74,7 +74,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Name:
-    """A global of the pickle: a token that cannot be called."""
+    """A global named by the pickle; it cannot be called."""
 
     name: str
 
@@ -94,11 +94,11 @@ _GLOBALS = {
     b"numpy\nndarray\n": _NDARRAY,
     b"numpy\ndtype\n": _DTYPE,
 }
-_LONGEST_GLOBAL = max(map(len, _GLOBALS))
+_MAX_GLOBAL_BYTES = max(map(len, _GLOBALS))
 
 
 def unpickle(data: bytes) -> object:
-    """Interpret the opcodes a CIFAR pickle uses (protocol 2); execute nothing."""
+    """Interpret the opcodes of a CIFAR pickle (protocol 2) without executing anything."""
     return _Machine(data).run()
 
 
@@ -110,7 +110,7 @@ class _Machine:
         self.memo: dict[int, object] = {}
 
     def run(self) -> object:
-        """Follow the opcodes to STOP and return the one value left."""
+        """Run the opcodes up to STOP and return the one value left."""
         if self.data[:2] != b"\x80\x02":
             raise FileFormatError("it is not a pickle of protocol 2")
         self.cursor.take(2)
@@ -197,7 +197,7 @@ class _Machine:
                 self.cursor.take(len(text))
                 self.stack.append(value)
                 return
-        shown = self.data[start : start + _LONGEST_GLOBAL].split(b"\n")[:2]
+        shown = self.data[start : start + _MAX_GLOBAL_BYTES].split(b"\n")[:2]
         raise FileFormatError(f"its pickle names {b'.'.join(shown)!r}, which CIFAR never does")
 
     def reduce(self) -> None:

@@ -1,9 +1,9 @@
-"""MATLAB 5 files as far as SVHN and affNIST need them: numeric arrays and 1x1 structs.
+"""The part of MATLAB 5 files that SVHN and affNIST use: numeric arrays and 1x1 structs.
 
 Layout: a 128-byte header whose last two bytes give the byte order, then elements of a tag (type
 and length) and data. An element may be a zlib stream that holds one other element. All lengths are
-checked against the bytes that are there, the unpacked size of the whole file against ``limit``, and
-the depth of nesting against `MAX_DEPTH`. See MathWorks, "MAT-File Format", Level 5.
+checked against the bytes that are present, the unpacked size of the whole file against ``limit``
+and the nesting against `MAX_DEPTH`. See MathWorks, "MAT-File Format", Level 5.
 """
 
 from math import prod
@@ -44,13 +44,21 @@ def read_mat(data: bytes, *, names: tuple[str, ...], limit: int) -> dict[str, Ma
 
     Args:
         data: the whole file.
-        names: variables and fields to keep; everything else is skipped unread.
-        limit: the most bytes the file's compressed parts may unpack to, together.
+        names: variables and fields to read; everything else is skipped.
+        limit: the most bytes that all compressed parts together may unpack to.
 
     Returns:
-        Name to array (first index fastest, as MATLAB stores it) or to the dict of a struct.
+        Array (first index fastest, as MATLAB stores it) or dict of a struct, by name.
     """
     return _Reader(names, limit).file(data)
+
+
+def find_array(values: dict[str, MatValue], name: str) -> NDArray[Any]:
+    """Return the array of that name."""
+    value = values.get(name)
+    if not isinstance(value, np.ndarray):
+        raise FileFormatError(f"it has no array named {name}")
+    return value
 
 
 class _Reader:
@@ -80,7 +88,7 @@ class _Reader:
         return values
 
     def element(self, cursor: Cursor) -> tuple[int, memoryview]:
-        """The type and data of the next element; step over its padding."""
+        """Return the type and data of the next element and skip its padding."""
         tag = cursor.integer(4, big=self.big)
         if tag >> 16:
             kind, size = tag & 0xFFFF, tag >> 16
@@ -94,9 +102,9 @@ class _Reader:
         return tag, content
 
     def expect(self, cursor: Cursor, kind: int, what: str) -> memoryview:
-        found, content = self.element(cursor)
-        if found != kind:
-            raise FileFormatError(f"it has an element of type {found} in place of {what}")
+        actual, content = self.element(cursor)
+        if actual != kind:
+            raise FileFormatError(f"it has an element of type {actual} in place of {what}")
         return content
 
     def integers(self, content: memoryview) -> list[int]:
@@ -106,7 +114,7 @@ class _Reader:
     def matrix(
         self, content: memoryview, values: dict[str, MatValue], *, name: str | None, depth: int
     ) -> None:
-        """Read one array into ``values`` if it is wanted; ``name`` is given for struct fields."""
+        """Read one array into ``values`` if it is wanted; struct fields pass their ``name``."""
         cursor = Cursor(content)
         flags = self.integers(self.expect(cursor, _UINT32, "array flags"))
         shape = tuple(self.integers(self.expect(cursor, _INT32, "array dimensions")))

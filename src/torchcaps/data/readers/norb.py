@@ -1,7 +1,7 @@
 """smallNORB's binary matrices (``.mat`` by name only).
 
-Layout, little-endian: a magic number that names the element type, the number of dimensions, then
-each dimension as a 32-bit integer, at least three of them (unused ones are 1), then the elements.
+Layout, little-endian: a magic number for the element type, the number of dimensions, each dimension
+as a 32-bit integer (at least three of them, unused ones are 1), then the elements.
 See https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/.
 """
 

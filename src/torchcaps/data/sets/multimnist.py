@@ -1,41 +1,41 @@
-"""Overlapping digits: MultiMNIST (Sabour et al. 2017) and DiverseMultiMNIST (Tsai et al. 2020)."""
+"""MultiMNIST: two overlapping digits (Sabour et al. 2017)."""
 
 from math import gcd
 
 import torch
 from torch import Tensor
 
-from torchcaps.checks import check_share, check_whole
+from torchcaps.checks import check_whole
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits, place
 from torchcaps.data.random import Draws, stream_key
-from torchcaps.errors import InputError
+from torchcaps.data.sets.mnist import made_from_mnist
 
 
 class MultiMNIST(FromDigits):
     """Two overlapping digits of different classes (Sabour, Frosst and Hinton 2017, section 6.1).
 
     Each digit is shifted by up to ``shift`` pixels in each direction on a canvas ``pad`` pixels
-    larger on every side: 36x36 from 28x28. Sample i has digit i as its first digit.
+    larger on every side: 36x36 from 28x28. The first digit of sample i is digit i.
 
-    On the fly (``pairs=None``) an epoch has as many samples as there are digits and every epoch
-    draws new partners and shifts. With ``pairs=1000`` it is the paper's fixed set of 1,000
-    images per digit, 60 million from MNIST: sample 1000 i + k is digit i, in one place, with its
-    k-th partner; partners of a digit are all different and spread evenly over the other classes.
-    Nothing is stored; a sample is computed from its index.
+    With ``pairs=None`` an epoch has as many samples as there are digits, and every epoch draws new
+    partners and shifts. With ``pairs=1000`` it is the paper's fixed set of 1,000 images per digit,
+    60 million from MNIST. Sample 1000 i + k is digit i, at one position, with its k-th partner. The
+    partners of a digit are all different and spread evenly over the other classes. Samples are
+    computed from their index, not stored.
 
     Deviations: the released code shifts by up to 6 (``shift=6``), so that strokes may leave the
     canvas. It draws partners at random without replacement; ours come from index arithmetic. Both
-    digits move, as in the text and in that code, and boxes of 20x20 then share (1 - 80/27/20)^2 =
-    72.6 % of their area, where the paper says 80 %; with one digit still it would be 79 %.
+    digits move, as in the text and in that code, so boxes of 20x20 share (1 - 80/27/20)^2 = 72.6 %
+    of their area. The paper says 80 %; with one fixed digit it would be 79 %.
 
     Args:
-        digits: the set to draw both digits from.
-        pairs: None for on the fly, else the number of fixed partners of each digit.
-        shift: in pixels.
-        pad: how far the canvas extends beyond a digit's image on each side.
+        digits: the set that both digits come from.
+        pairs: number of fixed partners of each digit; None draws partners anew every epoch.
+        shift: largest shift in pixels.
+        pad: margin of the canvas around a digit's image, in pixels.
         merge: ``"clip"`` (the sum, at most 255) or ``"mean"`` (half of each).
-        seed: of the fixed set.
+        seed: seed of the fixed set.
     """
 
     name = "multimnist"
@@ -57,15 +57,15 @@ class MultiMNIST(FromDigits):
             check_whole("pairs", pairs, least=1)
         height, width = digits.images.shape[-2:]
         if height != width:
-            raise InputError(f"{self.name} needs square images, not {digits!r}; resize them first")
+            raise ValueError(f"{self.name} needs square images, not {digits!r}; resize them first")
         super().__init__(digits, width + 2 * pad)
         if merge not in ("clip", "mean"):
             raise ValueError(f"merge must be 'clip' or 'mean', not {merge!r}")
         counts = torch.bincount(digits.labels, minlength=len(digits.classes)).cpu()
         if int((counts > 0).sum()) < 2:
-            raise InputError(f"{self.name} needs digits of two classes, not {digits!r}")
+            raise ValueError(f"{self.name} needs digits of two classes, not {digits!r}")
         if pairs is not None and pairs > int((counts.sum() - counts)[counts > 0].min()):
-            raise InputError(f"some digit has fewer than {pairs} partners; take fewer pairs")
+            raise ValueError(f"some digit has fewer than {pairs} partners; take fewer pairs")
         self.pairs = pairs
         self.shift = shift
         self.pad = pad
@@ -81,19 +81,8 @@ class MultiMNIST(FromDigits):
     def __len__(self) -> int:
         return len(self.digits) * (self.pairs or 1)
 
-    def to(self, device: torch.device | str) -> "MultiMNIST":
-        """The same set on another device."""
-        return type(self)(
-            self.digits.to(device),
-            pairs=self.pairs,
-            shift=self.shift,
-            pad=self.pad,
-            merge=self.merge,
-            seed=self.seed,
-        )
-
     def draw(self, samples: Tensor, draws: Draws) -> Batch:
-        """The samples of these indices, with both digits as targets."""
+        """Return the samples of these indices, with both digits as targets."""
         side = 2 * self.shift + 1
         if self.pairs is None:
             first = samples
@@ -111,11 +100,11 @@ class MultiMNIST(FromDigits):
         return self._overlay(first, second, shifts, samples)
 
     def _others(self, first: Tensor) -> Tensor:
-        """How many digits have another class than each of these."""
+        """Return how many digits have another class than each of these."""
         return len(self.digits) - self._counts[self.digits.labels[first]]
 
     def _partner(self, first: Tensor, rank: Tensor) -> Tensor:
-        """The rank-th digit, in order of class, that has another class than ``first``."""
+        """Return the rank-th digit, in order of class, whose class is not that of ``first``."""
         label = self.digits.labels[first]
         rank = rank + self._counts[label] * (rank >= self._starts[label])
         return self._by_class[rank]
@@ -133,9 +122,10 @@ class MultiMNIST(FromDigits):
         )
         targets = placed.view(2, len(first), 1, self.size, self.size).transpose(0, 1)
         labels = self.digits.labels[both].view(2, len(first)).T
-        return Batch(self._merge(targets), labels, samples, targets)
+        return Batch(self.merged(targets), labels, samples, targets)
 
-    def _merge(self, targets: Tensor) -> Tensor:
+    def merged(self, targets: Tensor) -> Tensor:
+        """Return one image from the two digits ``[b 2 1 h w]``."""
         a, b = targets.unbind(1)
         if self.merge == "mean":
             return ((a.short() + b) // 2).byte()
@@ -143,63 +133,18 @@ class MultiMNIST(FromDigits):
 
 
 def _even_step(count: int) -> int:
-    """A step coprime to ``count`` near its golden section: its multiples spread evenly."""
+    """Return a step coprime to ``count`` near its golden section; its multiples spread evenly."""
     step = max(1, round(count * 0.6180339887))
     while gcd(step, max(count, 1)) != 1:
         step += 1
     return step
 
 
-class DiverseMultiMNIST(MultiMNIST):
-    """One digit with probability 1/6, else two that overlap (Tsai et al. 2020, appendix B).
-
-    A single digit has second label -1 and a black second target. Otherwise as `MultiMNIST`
-    on the fly. `Batch.multi_hot` turns the labels into what a sigmoid head is trained on.
-
-    Deviations: the paper follows Sabour and clips the sum; public code averages the two digits,
-    which is ``merge="mean"``.
-
-    Args:
-        digits: the set to draw digits from.
-        single: probability of a single digit.
-        shift: in pixels.
-        pad: how far the canvas extends beyond a digit's image on each side.
-        merge: ``"clip"`` or ``"mean"``; a single digit is not dimmed by it.
-    """
-
-    name = "diverse_multimnist"
-
-    def __init__(
-        self,
-        digits: ImageSet,
-        *,
-        single: float = 1 / 6,
-        shift: int = 4,
-        pad: int = 4,
-        merge: str = "clip",
-    ) -> None:
-        super().__init__(digits, shift=shift, pad=pad, merge=merge)
-        check_share("single", single)
-        self.single = single
-
-    def to(self, device: torch.device | str) -> "DiverseMultiMNIST":
-        """The same set on another device."""
-        return DiverseMultiMNIST(
-            self.digits.to(device),
-            single=self.single,
-            shift=self.shift,
-            pad=self.pad,
-            merge=self.merge,
-        )
-
-    def draw(self, samples: Tensor, draws: Draws) -> Batch:
-        """The samples of these indices, with the digits as targets."""
-        single = draws.uniform()[0] < self.single
-        batch = super().draw(samples, draws)
-        assert batch.targets is not None
-        keep = torch.stack([torch.ones_like(single), ~single], 1)
-        targets = batch.targets * keep[:, :, None, None, None]
-        images = torch.where(single[:, None, None, None], targets[:, 0], self._merge(targets))
-        return batch._replace(
-            images=images, labels=torch.where(keep, batch.labels, -1), targets=targets
-        )
+MULTIMNIST = made_from_mnist(
+    MultiMNIST,
+    name="multimnist",
+    about="two overlapping digits, 36x36, with both as targets",
+    size=36,
+    mean=0.1391,
+    std=0.3223,
+)

@@ -1,0 +1,1 @@
+"""Vector strokes of digits, and their drawing."""
