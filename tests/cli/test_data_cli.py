@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from torchcaps.cli import app
-from torchcaps.data import CATALOGUE
+from torchcaps.data import SETS
 
 RUN = CliRunner()
 
@@ -17,19 +17,19 @@ RUN = CliRunner()
 def test_list_names_every_set() -> None:
     done = RUN.invoke(app, ["data", "list"])
     assert done.exit_code == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(CATALOGUE)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(SETS)
     entries = json.loads(RUN.invoke(app, ["data", "list", "--json"]).stdout)
     assert {entry["name"]: entry["counts"] for entry in entries} == {
-        name: entry.counts for name, entry in CATALOGUE.items()
+        name: entry.counts for name, entry in SETS.items()
     }
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", SETS)
 def test_info_describes_every_set(name: str, tmp_path: Path) -> None:
     done = RUN.invoke(app, ["data", "info", name, "--root", str(tmp_path)])
     assert done.exit_code == 0
-    assert f"{CATALOGUE[name].counts['train']:,}" in done.stdout
-    assert ("files missing" in done.stdout) == (CATALOGUE[name].source != "built in")
+    assert f"{SETS[name].counts['train']:,}" in done.stdout
+    assert ("files missing" in done.stdout) == (SETS[name].source != "built in")
 
 
 @pytest.mark.parametrize("name", ["strokes", "strokes_overlapping"])
@@ -37,7 +37,7 @@ def test_show_writes_a_contact_sheet(name: str, tmp_path: Path) -> None:
     out = tmp_path / "sheet.png"
     done = RUN.invoke(app, ["data", "show", name, "--out", str(out), "--count", "40"])
     assert done.exit_code == 0, done.output
-    size = CATALOGUE[name].shape[1]
+    size = SETS[name].shape[1]
     with Image.open(out) as sheet:
         assert sheet.size == (2 * (20 * (size + 2) + 2), 2 * (2 * (size + 2) + 2))
         assert np.asarray(sheet).std() > 20

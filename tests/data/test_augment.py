@@ -4,8 +4,7 @@ from typing import cast
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from helpers.batches import ALL, draws, image_set, random_images
 from torchcaps.data import (
@@ -28,7 +27,7 @@ from torchcaps.data import (
     Transform,
     stream_key,
 )
-from torchcaps.data.augment.transforms import as_float, linear_map, warp
+from torchcaps.data.augment import as_float, linear_map, warp
 
 
 @given(st.integers(0, 5), st.integers(0, 1000))

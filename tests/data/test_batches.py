@@ -1,7 +1,5 @@
 """Random numbers and batches."""
 
-from helpers.batches import ALL, random_images, image_set, draws
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,15 +7,14 @@ from typing import cast
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from helpers.batches import ALL, draws, image_set, random_images
 from torchcaps.data import (
     Affine,
     Batches,
-    Brightness,
     CenterCrop,
     Contrast,
     Crop,
@@ -26,19 +23,11 @@ from torchcaps.data import (
     Normalize,
     PadCrop,
     Shift,
-    Standardize,
     Strokes,
     TorchDataset,
     Transform,
 )
 from torchcaps.data.random import Draws, shuffled, stream_key
-
-
-
-
-
-
-
 
 
 def test_random_numbers_are_uniform_and_unrelated_between_draws_samples_and_keys() -> None:

@@ -1,38 +1,27 @@
 """Downloads from a local server that behaves in every bad way."""
 
-from helpers.download_server import CONTENT, fail_to_fetch, fetch_whole, get, leftovers, serving, wanted
-
 import errno
-import hashlib
 import io
 import multiprocessing
 import sys
 import tarfile
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 import helpers.data_files as files
-from torchcaps.data import download as module
-from torchcaps.data.download import DownloadError, fetch
-from torchcaps.data.sets.canonical import Download
-
-
-
-
-
-
-
-
-
-
-
+from helpers.download_server import (
+    CONTENT,
+    fail_to_fetch,
+    fetch_whole,
+    get,
+    leftovers,
+    serving,
+    wanted,
+)
+from torchcaps.data import DownloadError, transfer
+from torchcaps.data.download import Download, fetch
 
 
 @pytest.mark.parametrize(
@@ -72,7 +61,7 @@ def test_a_file_arrives_whole_from_the_first_source_that_has_it(
 def test_a_broken_source_is_one_sentence_and_no_data_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str
 ) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.3 if kind == "stalled" else 20.0)
+    monkeypatch.setattr(transfer, "TIMEOUT_S", 0.3 if kind == "stalled" else 20.0)
     with serving() as server, pytest.raises(DownloadError, match=reason) as caught:
         get(wanted(server, kind), tmp_path)
     message = str(caught.value)
@@ -155,7 +144,7 @@ def test_archives_are_unpacked_and_removed(tmp_path: Path) -> None:
     packed = archive_of("inner/data")
     with serving(packed) as server:
         download = wanted(server, "good", content=packed, archive=True)
-        fetch(download, tmp_path, needs="set/inner/data", limit=100)
+        fetch(download, tmp_path, needs="set/inner/data")
     assert (tmp_path / "set" / "inner" / "data").read_bytes() == b"12345"
     assert leftovers(tmp_path) == ["data"]
 
@@ -166,10 +155,10 @@ def test_an_archive_the_user_put_there_is_unpacked_offline_and_kept(tmp_path: Pa
         pass
     download = wanted(server, "good", content=packed, archive=True)
     with pytest.raises(FileNotFoundError, match="downloading is off"):
-        fetch(download, tmp_path, needs="set/inner/data", limit=100, offline=True)
+        fetch(download, tmp_path, needs="set/inner/data", offline=True)
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "file.gz").write_bytes(packed)
-    fetch(download, tmp_path, needs="set/inner/data", limit=100, offline=True)
+    fetch(download, tmp_path, needs="set/inner/data", offline=True)
     assert leftovers(tmp_path) == ["data", "file.gz"]
 
 
@@ -179,7 +168,7 @@ def test_an_archive_with_another_hash_is_not_unpacked(tmp_path: Path) -> None:
     with serving() as server:
         download = wanted(server, "good", archive=True)
         with pytest.raises(ValueError, match="differs from the published"):
-            fetch(download, tmp_path, needs="set/inner/data", limit=100)
+            fetch(download, tmp_path, needs="set/inner/data")
     assert leftovers(tmp_path) == ["file.gz"]
 
 
@@ -188,7 +177,7 @@ def test_an_archive_without_the_wanted_file_is_refused(tmp_path: Path) -> None:
     with serving(packed) as server:
         download = wanted(server, "good", content=packed, archive=True)
         with pytest.raises(DownloadError, match="does not hold it"):
-            fetch(download, tmp_path, needs="set/inner/data", limit=100)
+            fetch(download, tmp_path, needs="set/inner/data")
 
 
 def test_a_file_without_a_known_hash_is_never_fetched(tmp_path: Path) -> None:
@@ -213,10 +202,15 @@ def test_a_full_disk_is_noticed_before_the_first_byte(
 def test_a_disk_that_fills_up_is_named_with_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*arguments: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module._Resuming, "_copy", full)
+    def open_full(path: Path, mode: str = "r", **options: Any) -> IO[Any]:
+        return Full() if path.suffix == ".part" else original(path, mode, **options)
+
+    original = Path.open
+    monkeypatch.setattr(Path, "open", open_full)
     with serving() as server, pytest.raises(DownloadError, match="more bytes but") as caught:
         get(wanted(server, "good"), tmp_path)
     assert str(tmp_path / "set" / "file.gz") in str(caught.value)

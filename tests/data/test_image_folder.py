@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import helpers.data_files as files
-from torchcaps.data import FileFormatError, describe_folder, load, load_folder
-from torchcaps.data import image_folder as folder
+from torchcaps.data import (
+    FileFormatError,
+    describe_folder,
+    image_folder as folder,
+    load,
+    load_folder,
+)
+from torchcaps.data.readers.picture import decode_image, measure_image
 
 RNG = np.random.default_rng(0)
 
@@ -74,9 +80,7 @@ def test_transparent_images_lie_on_black(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["gif", "png", "bmp", "tiff"])
-def test_a_palette_of_grays_is_gray_and_one_of_colors_is_color(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_a_palette_of_grays_is_gray_and_one_of_colors_is_color(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "a").mkdir()
     for entries, channels in (([0, 0, 0, 90, 90, 90], 1), ([0, 0, 0, 90, 90, 91], 3)):
         image = Image.new("P", (4, 4), 1)
@@ -181,11 +185,10 @@ def test_only_one_decoded_image_is_held_at_a_time(
     for number in range(5):
         picture(tmp_path / "a" / f"{number}.png", 50, 50)
     alive: list[weakref.ref[NDArray[np.uint8]]] = []
-    original = folder.decode_image
 
     def decode(file: IO[bytes]) -> NDArray[np.uint8]:
         assert not any(ref() is not None for ref in alive)
-        array = original(file)
+        array = decode_image(file)
         alive.append(weakref.ref(array))
         return array
 
@@ -197,9 +200,9 @@ def test_only_one_decoded_image_is_held_at_a_time(
 def test_the_header_alone_gives_size_and_color(tmp_path: Path) -> None:
     picture(tmp_path / "1.png", 300, 200, 3)
     head = (tmp_path / "1.png").read_bytes()[:200]
-    assert folder.measure_image(io.BytesIO(head)) == ((300, 200), True)
+    assert measure_image(io.BytesIO(head)) == ((300, 200), True)
     with pytest.raises(FileFormatError):
-        folder.decode_image(io.BytesIO(head))
+        decode_image(io.BytesIO(head))
 
 
 @pytest.mark.parametrize("size", [32, (32,), (32, 0), (32, 1.5), "32"])

@@ -13,14 +13,24 @@ import pytest
 import torch
 
 import helpers.data_files as files
-from torchcaps.data import FileFormatError, find, load, missing_files
-from torchcaps.data.files import load_files, parse_affnist, parse_svhn
+from torchcaps.data import (
+    SETS,
+    Description,
+    FileFormatError,
+    ImageSet,
+    data_folder,
+    find,
+    load,
+    missing_files,
+)
+from torchcaps.data.files import DataFile, DataFolder
 from torchcaps.data.readers.bytes import gunzip
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle, unpickle
 from torchcaps.data.readers.idx import read_idx
 from torchcaps.data.readers.mat import read_mat
 from torchcaps.data.readers.norb import read_norb
-from torchcaps.data.sets.canonical import SPECS, DataFile, Spec
+from torchcaps.data.sets.affnist import read_affnist
+from torchcaps.data.sets.svhn import read_svhn
 
 RNG = np.random.default_rng(0)
 GRAY = RNG.integers(0, 256, (6, 28, 28), dtype=np.uint8)
@@ -31,17 +41,29 @@ STEREO = RNG.integers(0, 256, (6, 2, 96, 96), dtype=np.uint8)
 INFO = RNG.integers(0, 9, (6, 4), dtype=np.int32)
 
 
-def small(name: str, **counts: int) -> Spec:
-    """The set of that name with fewer images and no hashes, for files a test wrote."""
-    spec = SPECS[name]
+def small(name: str, **counts: int) -> Description:
+    """Return the set of that name with fewer images and no hashes, for files that a test wrote."""
+    whole = SETS[name]
+    all_counts = {**whole.counts, **counts}
     unhashed = {
         split: tuple(
-            dataclasses.replace(file, hashes=("",) * len(file.paths), download=None)
-            for file in found
+            dataclasses.replace(
+                file,
+                hashes=("",) * len(file.paths),
+                count=all_counts[split] * file.count // whole.counts[split],
+                download=None,
+            )
+            for file in split_files
         )
-        for split, found in spec.files.items()
+        for split, split_files in whole.files.items()
     }
-    return dataclasses.replace(spec, counts={**spec.counts, **counts}, files=unhashed)
+    return dataclasses.replace(whole, counts=all_counts, files=unhashed)
+
+
+def load_files(description: Description, split: str, *, root: Path) -> ImageSet:
+    loaded = description.read(description, split, DataFolder(root))
+    assert isinstance(loaded, ImageSet)
+    return loaded
 
 
 def write(root: Path, file: DataFile, data: bytes, *, place: int = 0) -> Path:
@@ -147,8 +169,8 @@ WHOLE: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
         files.cifar_pickle(COLOR[:1], {"labels": [1]}),
         lambda d: read_cifar_pickle(d, label_keys=("labels",), limit=9),
     ),
-    "mat": (files.svhn(COLOR[:1], LABELS[:1]), lambda d: parse_svhn(d, limit=9)),
-    "struct": (files.affnist(FORTY[:1], LABELS[:1]), lambda d: parse_affnist(d, limit=9)),
+    "mat": (files.svhn(COLOR[:1], LABELS[:1]), lambda d: read_svhn(d, 9)),
+    "struct": (files.affnist(FORTY[:1], LABELS[:1]), lambda d: read_affnist(d, 9)),
 }
 
 
@@ -258,7 +280,7 @@ def test_big_endian_mat_files_are_read() -> None:
 
 
 def test_a_changed_pixel_is_noticed_where_the_hash_is_published(tmp_path: Path) -> None:
-    spec = SPECS["mnist"]
+    spec = SETS["mnist"]
     for file, array in zip(spec.files["test"], (GRAY, LABELS), strict=True):
         write(tmp_path, file, files.gz(files.idx(array)))
     with pytest.raises(FileFormatError, match="differs from the published") as caught:
@@ -267,26 +289,27 @@ def test_a_changed_pixel_is_noticed_where_the_hash_is_published(tmp_path: Path) 
     assert "\n" not in str(caught.value)
 
 
-def published(spec: Spec, images: bytes, labels: bytes) -> Spec:
-    """The set as if these were its published test files."""
-    found = tuple(
+def published(spec: Description, images: bytes, labels: bytes) -> Description:
+    """Return the set as if these were its published test files."""
+    hashed = tuple(
         dataclasses.replace(
             file,
             hashes=tuple(
                 f"sha256:{hashlib.sha256(form).hexdigest()}" for form in (files.gz(data), data)
             )
             * 2,
+            count=6,
         )
         for file, data in zip(spec.files["test"], (images, labels), strict=True)
     )
     return dataclasses.replace(
-        spec, counts={**spec.counts, "test": 6}, files={**spec.files, "test": found}
+        spec, counts={**spec.counts, "test": 6}, files={**spec.files, "test": hashed}
     )
 
 
 def test_the_right_file_packed_again_is_accepted_and_another_is_not(tmp_path: Path) -> None:
     images, labels = files.idx(GRAY), files.idx(LABELS)
-    spec = published(SPECS["mnist"], images, labels)
+    spec = published(SETS["mnist"], images, labels)
     for file, data in zip(spec.files["test"], (images, labels), strict=True):
         assert gzip.compress(data, 1) != files.gz(data)
         write(tmp_path, file, gzip.compress(data, 1))
@@ -301,10 +324,10 @@ def test_a_file_of_the_same_name_that_is_another_set_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
 ) -> None:
     labels = files.idx(LABELS)
-    mnist = published(SPECS["mnist"], files.idx(GRAY), labels)
-    fashion = published(SPECS["fashion_mnist"], files.idx(GRAY[::-1]), files.idx(LABELS[::-1]))
-    monkeypatch.setitem(SPECS, "mnist", mnist)
-    monkeypatch.setitem(SPECS, "fashion_mnist", fashion)
+    mnist = published(SETS["mnist"], files.idx(GRAY), labels)
+    fashion = published(SETS["fashion_mnist"], files.idx(GRAY[::-1]), files.idx(LABELS[::-1]))
+    monkeypatch.setitem(SETS, "mnist", mnist)
+    monkeypatch.setitem(SETS, "fashion_mnist", fashion)
     for file, data in zip(mnist.files["test"], (files.idx(GRAY), labels), strict=True):
         write(tmp_path, file, pack(data), place=3 if pack is bytes else 2)
     assert len(load("mnist", "test", root=tmp_path, download=False)) == 6
@@ -364,8 +387,6 @@ def test_hyphens_underscores_and_capitals_do_not_matter(name: str, found: str) -
 def test_the_data_folder_is_named_by_argument_then_variable_then_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchcaps.data import data_folder
-
     monkeypatch.setenv("TORCHCAPS_DATA", str(tmp_path / "variable"))
     assert data_folder(tmp_path) == tmp_path
     assert data_folder() == tmp_path / "variable"
@@ -376,8 +397,6 @@ def test_the_data_folder_is_named_by_argument_then_variable_then_platform(
 
 
 def test_an_image_set_refuses_what_is_not_images() -> None:
-    from torchcaps.data import ImageSet
-
     with pytest.raises(ValueError, match="uint8"):
         ImageSet(torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.long), ("a",))
     with pytest.raises(ValueError, match="labels must be long"):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.data import POSE, Batch, Batches, ImageSet, PoseRange, Strokes, load, render
-from torchcaps.data.sets.glyphs import GLYPHS
+from torchcaps.data.strokes.glyphs import GLYPHS
 
 
 @cache
@@ -150,7 +150,7 @@ def test_samples_depend_on_seed_split_and_index_only() -> None:
 
 
 def test_loading_by_name_gives_disjoint_splits_of_the_stated_statistics() -> None:
-    from torchcaps.data import CATALOGUE
+    from torchcaps.data import SETS
 
     train, validation, test = (load("strokes", split) for split in ("train", "validation", "test"))
     assert (len(train), len(validation), len(test)) == (60_000, 6_000, 10_000)
@@ -162,8 +162,8 @@ def test_loading_by_name_gives_disjoint_splits_of_the_stated_statistics() -> Non
         source = load(name)
         samples = torch.arange(4000)
         images = Batches(source, 4000).batch(samples).images
-        assert abs(float(images.mean()) - CATALOGUE[name].mean[0]) < 0.002
-        assert abs(float(images.std()) - CATALOGUE[name].std[0]) < 0.002
+        assert abs(float(images.mean()) - SETS[name].mean[0]) < 0.002
+        assert abs(float(images.std()) - SETS[name].std[0]) < 0.002
 
 
 def test_a_small_network_learns_strokes_and_a_linear_one_does_not() -> None:

@@ -25,12 +25,13 @@ import numpy as np
 
 import helpers.data_files as files
 from torchcaps.data.archives import extract
-from torchcaps.data.files import parse_affnist, parse_svhn
-from torchcaps.data.image_folder import decode_image, measure_image
 from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle
 from torchcaps.data.readers.idx import read_idx
 from torchcaps.data.readers.norb import read_norb
+from torchcaps.data.readers.picture import decode_image, measure_image
+from torchcaps.data.sets.affnist import read_affnist
+from torchcaps.data.sets.svhn import read_svhn
 
 HEADROOM = 512 << 20
 SECONDS = 10.0
@@ -69,12 +70,12 @@ def _targets() -> dict[str, Target]:
         return images.shape == (len(found), 3, 32, 32) and 0 <= found.min() <= found.max() < 256
 
     def svhn(data: bytes) -> bool:
-        columns = parse_svhn(data, limit=4)
+        columns = read_svhn(data, 4)
         n = len(columns["labels"])
         return columns["images"].shape == (n, 3, 32, 32) and bool((columns["labels"] < 10).all())
 
     def affnist(data: bytes) -> bool:
-        columns = parse_affnist(data, limit=4)
+        columns = read_affnist(data, 4)
         n = len(columns["labels"])
         return columns["images"].shape == (n, 1, 40, 40) and bool((columns["labels"] < 10).all())
 

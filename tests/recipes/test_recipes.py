@@ -16,8 +16,7 @@ import torchcaps as tc
 from helpers.batches import draws
 from helpers.networks import COUNTS
 from torchcaps import data
-from torchcaps.data import find
-from torchcaps.data import augment
+from torchcaps.data import augment, find
 from torchcaps.data.augment import as_float
 from torchcaps.recipes import PAPERS, RECIPES, Recipe, get
 from torchcaps.recipes.base import RANGES, SETTABLE

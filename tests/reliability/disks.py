@@ -26,7 +26,7 @@ from reliability.runs import (
     same,
     unbroken,
 )
-from torchcaps.data.download import DownloadError
+from torchcaps.data import DownloadError
 from torchcaps.data.sheet import save_png
 from torchcaps.storage import WriteError, append_line, read_lines, write_text
 from torchcaps.train.checkpoint.files import (

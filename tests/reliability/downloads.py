@@ -8,9 +8,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import helpers.download_server as downloads
-from torchcaps.data import download as module
-from torchcaps.data.download import DownloadError
-from torchcaps.data.sets.canonical import Download
+from torchcaps.data import DownloadError, transfer
+from torchcaps.data.download import Download
 
 BAD = ("missing", "page", "wrong", "long", "short", "stalled")
 GOOD = ("good", "cut", "noresume", "slow")
@@ -42,7 +41,7 @@ def fetch(kinds: list[str], works: bool, rng: random.Random, askers: int) -> Non
         if partial:
             (folder / "set").mkdir()
             (folder / "set" / "file.gz.part").write_bytes(rng.randbytes(partial))
-        with downloads.serving() as server, patch.object(module, "TIMEOUT", 1.5):
+        with downloads.serving() as server, patch.object(transfer, "TIMEOUT_S", 1.5):
             # a file that was begun wrongly is thrown away by the first mirror that is asked
             mirrors = [*kinds, kinds[-1]] if partial else kinds
             wanted = downloads.wanted(server, *mirrors)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import one_sentence
+from torchcaps.errors import InputError
 
 data_app = typer.Typer(help="List, describe and show data sets.")
 
@@ -48,16 +48,15 @@ def data_info(
     """Describe one data set and report missing files."""
     from torchcaps.data import data_folder, find, load_folder, missing_files
 
-    with one_sentence():
-        if isinstance(_name_or_folder(name), Path):
-            images = load_folder(name)
-            typer.echo(f"{name}: a folder of images, {len(images.classes)} classes")
-            typer.echo(f"image   {'x'.join(map(str, images.images.shape[1:]))}")
-            typer.echo(f"{'train':12}{len(images):>10,}")
-            typer.echo(f"classes {' '.join(images.classes)}")
-            return
-        entry = find(name)
-        missing = missing_files(entry.name, root)
+    if isinstance(_name_or_folder(name), Path):
+        images = load_folder(name)
+        typer.echo(f"{name}: a folder of images, {len(images.classes)} classes")
+        typer.echo(f"image   {'x'.join(map(str, images.images.shape[1:]))}")
+        typer.echo(f"{'train':12}{len(images):>10,}")
+        typer.echo(f"classes {' '.join(images.classes)}")
+        return
+    entry = find(name)
+    missing = missing_files(entry.name, root)
     typer.echo(f"{entry.name}: {entry.about} ({entry.source})")
     typer.echo(f"image   {'x'.join(map(str, entry.shape))}")
     for split, count in entry.counts.items():
@@ -83,11 +82,10 @@ def data_show(
     """Write a contact sheet, ordered by class, as a PNG."""
     from torchcaps.data import contact_sheet, first_samples, load, save_png
 
-    with one_sentence():
-        out = out or Path(f"{Path(name).name}-{split}.png")
-        if out.suffix.lower() != ".png":
-            raise ValueError(f"{out} must end in .png: name it {out.with_suffix('.png').name}")
-        loaded = load(_name_or_folder(name), split, root=root)
-        images = first_samples(loaded, count)
-        save_png(contact_sheet(images), out, zoom=2)
+    out = out or Path(f"{Path(name).name}-{split}.png")
+    if out.suffix.lower() != ".png":
+        raise InputError(f"{out} must end in .png: name it {out.with_suffix('.png').name}")
+    loaded = load(_name_or_folder(name), split, root=root)
+    images = first_samples(loaded, count)
+    save_png(contact_sheet(images), out, zoom=2)
     typer.echo(f"{out}: {len(images)} of {len(loaded)} images")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from torchcaps.data.archives import extract
 from torchcaps.data.readers.bytes import check_file_hash, naming
 from torchcaps.data.transfer import DownloadError, MirrorError, ResumingDownloader, no_space
+from torchcaps.errors import MissingFileError
 from torchcaps.storage import FULL
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def fetch(download: Download, folder: Path, *, needs: str, offline: bool = False
         raise _failure(download, folder, needs, "its hash is not known")
     target = folder / download.path
     if offline and not target.is_file():
-        raise FileNotFoundError(_explain(download, folder, needs, "downloading is off"))
+        raise MissingFileError(_explain(download, folder, needs, "downloading is off"))
     from filelock import FileLock
 
     lock = FileLock(target.with_name(f".{target.name}.lock"))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchcaps.data.download import Download, fetch
 from torchcaps.data.readers.bytes import FileFormatError, gunzip, matches, naming, read_file
+from torchcaps.errors import MissingFileError
 
 OVERHEAD_BYTES = 1 << 24
 _MAX_COMPARED_BYTES = 1 << 26
@@ -126,7 +127,7 @@ class DataFolder:
     def _fetch(self, file: DataFile) -> Path:
         name = file.paths[0]
         if file.download is None:
-            raise FileNotFoundError(f"{name} is not in {self.path}; put it there")
+            raise MissingFileError(f"{name} is not in {self.path}; put it there")
         fetch(file.download, self.path, needs=name, offline=not self.download)
         return self.path / name
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 from torchcaps.data.augment.geometry import windows
 from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.random import Draws, stream_key
+from torchcaps.errors import InputError
 
 MAX_WHOLE_BYTES = 8 << 30
 _CHUNK = 2048
@@ -63,7 +64,7 @@ class Generated(ABC):
         """Every sample once, as drawn with seed 0 in epoch 0."""
         needed = len(self) * self.size**2 * 3
         if needed > MAX_WHOLE_BYTES:
-            raise ValueError(
+            raise InputError(
                 f"{self.name} of {len(self)} images would take {needed >> 30} GiB at once; "
                 "draw it in batches with torchcaps.data.Batches"
             )
@@ -111,7 +112,7 @@ class FromDigits(Generated):
 
     def __init__(self, digits: ImageSet, size: int) -> None:
         if digits.images.shape[1] != 1:
-            raise ValueError(f"{self.name} needs images of one channel, not {digits!r}")
+            raise InputError(f"{self.name} needs images of one channel, not {digits!r}")
         super().__init__(size, digits.classes, digits.split)
         self.digits = digits
 

@@ -17,6 +17,7 @@ from torchcaps.checks import check_whole
 from torchcaps.data.dataset import ImageSet
 from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.data.readers.picture import decode_image, measure_image
+from torchcaps.errors import InputError, MissingFileError
 
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".pbm", ".tif", ".tiff")
@@ -56,19 +57,19 @@ def load_folder(
     """
     path = Path(path).expanduser()
     if not path.is_dir():
-        raise FileNotFoundError(f"{path} is not a folder; give a folder with one folder per class")
+        raise MissingFileError(f"{path} is not a folder; give a folder with one folder per class")
     _check_size(size)
     train, base, remainders = _choose(path, split)
     classes = _classes(train)
     if not classes:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{train} has no folders with images; give a folder with one folder per class"
         )
     if foreign := [name for name in _classes(base) if name not in classes]:
-        raise ValueError(f"{base} has the class {foreign[0]!r}, which {train} lacks; add it there")
+        raise InputError(f"{base} has the class {foreign[0]!r}, which {train} lacks; add it there")
     files = _images(base, classes, remainders)
     if not files:
-        raise FileNotFoundError(f"{base} has no images in its {split} split")
+        raise MissingFileError(f"{base} has no images in its {split} split")
     if size is None or color is None:
         common, colored = _survey([file for file, _ in _images(train, classes, _ALL)])
         size = common if size is None else size
@@ -119,7 +120,7 @@ def _classes(base: Path) -> tuple[str, ...]:
     empty = [folder for folder in folders if not any(map(_is_image, folder.iterdir()))]
     if empty and len(empty) < len(folders):
         kinds = ", ".join(sorted(SUFFIXES))
-        raise ValueError(f"{empty[0]} has no images ({kinds}); add some or remove the folder")
+        raise InputError(f"{empty[0]} has no images ({kinds}); add some or remove the folder")
     return () if empty else tuple(sorted(folder.name for folder in folders))
 
 
@@ -148,7 +149,7 @@ def _choose(path: Path, split: str) -> tuple[Path, Path, Container[int]]:
         if split in inside:
             return path / "train", path / split, _ALL
         if "validation" in inside or split not in ("fit", "validation"):
-            raise ValueError(f"{path} has no split {split!r}; it has {', '.join(inside)}")
+            raise InputError(f"{path} has no split {split!r}; it has {', '.join(inside)}")
         path = path / "train"
     match split:
         case "train":
@@ -157,7 +158,7 @@ def _choose(path: Path, split: str) -> tuple[Path, Path, Container[int]]:
             return path, path, _FIT
         case "validation":
             return path, path, _VALIDATION
-    raise ValueError(
+    raise InputError(
         f"{path} has no split {split!r}; it has train, fit and validation, and test if it holds "
         "the folders train and test with the classes inside them"
     )

@@ -8,7 +8,7 @@ from torchcaps.data.files import DataFolder
 from torchcaps.data.generated import Generated
 from torchcaps.data.image_folder import load_folder
 from torchcaps.data.sets import SETS
-from torchcaps.errors import suggest
+from torchcaps.errors import InputError, suggest
 
 
 def find(name: str) -> Description:
@@ -19,7 +19,7 @@ def find(name: str) -> Description:
         if _normalize(key) == _normalize(name):
             return description
     hint = suggest(name.lower().replace("-", "_"), SETS)
-    raise ValueError(f"there is no data set {name!r} (write a folder as ./{name}): {hint}")
+    raise InputError(f"there is no data set {name!r} (write a folder as ./{name}): {hint}")
 
 
 def _normalize(name: str) -> str:
@@ -67,7 +67,7 @@ def load(
     description = find(name)
     if split not in description.counts:
         known = ", ".join(description.counts)
-        raise ValueError(f"{description.name} has no split {split!r}; it has {known}")
+        raise InputError(f"{description.name} has no split {split!r}; it has {known}")
     return description.read(description, split, _open_folder(root, download=download))
 
 

@@ -1,7 +1,7 @@
 """Random numbers without state: each is a function of (seed, epoch, sample, draw) alone.
 
-A `torch.Generator` stream depends on the device and on earlier draws. Here the numbers of a
-sample come from hashing its index in integers that never overflow. CPU and CUDA therefore agree to the
+A `torch.Generator` stream depends on the device and on earlier draws. Here the numbers of a sample
+come from hashing its index in integers that never overflow. CPU and CUDA therefore agree to the
 bit, and batch size, worker count and order change no sample.
 """
 

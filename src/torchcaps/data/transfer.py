@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from torchcaps.errors import TorchcapsError
 from torchcaps.storage import FULL
 
 TIMEOUT_S = 30.0
 _CHUNK_BYTES = 1 << 18
 
 
-class DownloadError(OSError):
+class DownloadError(TorchcapsError, OSError):
     """A file that none of its mirrors delivered."""
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchcaps.checks import check_range, check_whole
 from torchcaps.data.augment.pixels import as_float
 from torchcaps.data.random import Draws
+from torchcaps.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Channels:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Transform a batch."""
         if images.shape[1] != 1:
-            raise ValueError(f"Channels repeats one channel; the images have {images.shape[1]}")
+            raise InputError(f"Channels repeats one channel; the images have {images.shape[1]}")
         return images.repeat(1, self.count, 1, 1)
 
 
@@ -117,7 +118,7 @@ class Normalize:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Transform a batch."""
         if images.shape[1] != len(self.mean):
-            raise ValueError(
+            raise InputError(
                 f"Normalize has numbers for {len(self.mean)} channels; the images have "
                 f"{images.shape[1]}"
             )

@@ -9,6 +9,7 @@ from torch.nn import functional
 from torchcaps.checks import check_range, check_share, check_whole
 from torchcaps.data.augment.pixels import as_float
 from torchcaps.data.random import Draws
+from torchcaps.errors import InputError
 
 SMALLEST_SCALE = 1e-3
 
@@ -108,7 +109,7 @@ class CenterCrop:
 
 def _check_fits(size: int, height: int, width: int) -> None:
     if not 0 < size <= min(height, width):
-        raise ValueError(
+        raise InputError(
             f"cannot cut {size}x{size} from images of {height}x{width}; choose a smaller crop"
         )
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from torchcaps.errors import TorchcapsError
 
-class FileFormatError(ValueError):
+
+class FileFormatError(TorchcapsError, ValueError):
     """A data file that is truncated, corrupt or of another format."""
 
 

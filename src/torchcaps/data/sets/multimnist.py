@@ -10,6 +10,7 @@ from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits, place
 from torchcaps.data.random import Draws, stream_key
 from torchcaps.data.sets.mnist import made_from_mnist
+from torchcaps.errors import InputError
 
 
 class MultiMNIST(FromDigits):
@@ -57,15 +58,15 @@ class MultiMNIST(FromDigits):
             check_whole("pairs", pairs, least=1)
         height, width = digits.images.shape[-2:]
         if height != width:
-            raise ValueError(f"{self.name} needs square images, not {digits!r}; resize them first")
+            raise InputError(f"{self.name} needs square images, not {digits!r}; resize them first")
         super().__init__(digits, width + 2 * pad)
         if merge not in ("clip", "mean"):
             raise ValueError(f"merge must be 'clip' or 'mean', not {merge!r}")
         counts = torch.bincount(digits.labels, minlength=len(digits.classes)).cpu()
         if int((counts > 0).sum()) < 2:
-            raise ValueError(f"{self.name} needs digits of two classes, not {digits!r}")
+            raise InputError(f"{self.name} needs digits of two classes, not {digits!r}")
         if pairs is not None and pairs > int((counts.sum() - counts)[counts > 0].min()):
-            raise ValueError(f"some digit has fewer than {pairs} partners; take fewer pairs")
+            raise InputError(f"some digit has fewer than {pairs} partners; take fewer pairs")
         self.pairs = pairs
         self.shift = shift
         self.pad = pad
