@@ -1,17 +1,12 @@
-"""How fast batches are made, beside a `DataLoader` with per-image transforms.
+"""Speed of batches, beside a `DataLoader` with per-image transforms.
 
     PYTHONPATH=src python benchmarks/data.py                     # this machine's CPU
     PYTHONPATH=src python benchmarks/data.py --device cuda --batch 1024 --synthetic
 
-The baseline does to one image at a time what torchvision's transforms do (Pillow for geometry,
+The baseline applies to one image at a time what torchvision's transforms do (Pillow for geometry,
 then a float tensor, then mean and standard deviation) in `DataLoader` workers. Each run appends
-rows to results/data_speed.csv. On a CPU ours uses one thread by default, beside two workers.
-
-How the recorded rows came about: each is the best of three turns on a machine that looked idle;
-runs disturbed by other load were left out, and of cases run twice the one with the faster baseline
-was kept. With two threads and the other core busy, ours fell to between 0.6 and 5.7 times the
-baseline. Rows of one case and device were replaced, not kept, when the code under them changed; the
-commits of the GPU rows were filled in by hand.
+rows to results/data_speed.csv. On a CPU, ours uses one thread by default, beside two workers. Each
+number is the best of three measurements; measure on an idle machine.
 """
 
 import argparse
@@ -42,8 +37,10 @@ from torchcaps.data import (
     Normalize,
     PadCrop,
     Shift,
+    Source,
     Standardize,
     Strokes,
+    Transform,
     load,
 )
 from torchcaps.train.facts import revision
@@ -71,7 +68,7 @@ COLUMNS = (
 
 
 class PerImage(Dataset[tuple[Tensor, ...]]):
-    """One image at a time, as is usual."""
+    """A data set that makes one image at a time."""
 
     def __init__(self, data: ImageSet, make: Callable[[ImageSet, int], tuple[Tensor, ...]]) -> None:
         self.data = data
@@ -85,14 +82,14 @@ class PerImage(Dataset[tuple[Tensor, ...]]):
 
 
 def to_tensor(image: "Image.Image") -> Tensor:
-    """Pillow to float ``[c h w]`` in 0..1."""
+    """Convert a Pillow image to float ``[c h w]`` in 0..1."""
     array = np.array(image)
     array = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(array)).float().div(255)
 
 
 def pillow(data: ImageSet, index: int) -> "Image.Image":
-    """One image of the set as Pillow has it."""
+    """Return one image of the set as a Pillow image."""
     pixels = data.images[index].numpy()
     return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
@@ -104,7 +101,7 @@ def normalized(image: Tensor) -> Tensor:
 
 
 def crop(image: "Image.Image", size: int) -> "Image.Image":
-    """A random square window."""
+    """Cut a random square window."""
     left, top = (random.randint(0, side - size) for side in image.size)
     return image.crop((left, top, left + size, top + size))
 
@@ -118,7 +115,7 @@ def cifar_standard(data: ImageSet, index: int) -> tuple[Tensor, ...]:
 
 
 def cifar_sabour(data: ImageSet, index: int) -> tuple[Tensor, ...]:
-    """Sabour's: crop to 24, flip, brightness, contrast, standardize."""
+    """Crop to 24, flip, change brightness and contrast, standardize, as Sabour et al. 2017."""
     image = crop(pillow(data, index), 24)
     if random.random() < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -134,14 +131,14 @@ def mnist_shift(data: ImageSet, index: int) -> tuple[Tensor, ...]:
 
 
 def shifted(data: ImageSet, index: int) -> Tensor:
-    """A digit in a random place of 36x36."""
+    """Put a digit at a random position of 36x36."""
     canvas = Image.new("L", (36, 36))
     canvas.paste(pillow(data, index), (random.randint(0, 8), random.randint(0, 8)))
     return to_tensor(canvas)
 
 
 def multimnist(data: ImageSet, index: int) -> tuple[Tensor, ...]:
-    """Two digits of different classes, with both as targets."""
+    """Overlap two digits of different classes, with both as targets."""
     other = random.randrange(len(data))
     while data.labels[other] == data.labels[index]:
         other = random.randrange(len(data))
@@ -151,7 +148,7 @@ def multimnist(data: ImageSet, index: int) -> tuple[Tensor, ...]:
 
 
 def affnist_style(data: ImageSet, index: int) -> tuple[Tensor, ...]:
-    """A random affine map on 40x40."""
+    """Apply a random affine map on 40x40."""
     canvas = Image.new("L", (40, 40))
     canvas.paste(pillow(data, index), (6, 6))
     angle = random.uniform(-20, 20) * np.pi / 180
@@ -164,8 +161,8 @@ def affnist_style(data: ImageSet, index: int) -> tuple[Tensor, ...]:
     return to_tensor(warped), data.labels[index]
 
 
-def rate(batches: Iterator[Any], seconds: float, size: Callable[[Any], int]) -> float:
-    """Images per second over whole batches, after three to warm up."""
+def throughput(batches: Iterator[Any], seconds: float, size: Callable[[Any], int]) -> float:
+    """Return the images per second over whole batches, after three warm-up batches."""
     for _ in range(3):
         next(batches)
     if torch.cuda.is_available():
@@ -181,7 +178,7 @@ def rate(batches: Iterator[Any], seconds: float, size: Callable[[Any], int]) -> 
 
 
 def endless(batches: Batches) -> Iterator[object]:
-    """Epoch after epoch."""
+    """Yield batches epoch after epoch."""
     epoch = 0
     while True:
         yield from batches.epoch(epoch)
@@ -191,7 +188,7 @@ def endless(batches: Batches) -> Iterator[object]:
 def per_image(
     data: ImageSet, make: Callable[..., tuple[Tensor, ...]], workers: int
 ) -> Iterator[object]:
-    """The batches of a `DataLoader` with per-image transforms, epoch after epoch."""
+    """Yield batches of a `DataLoader` with per-image transforms, epoch after epoch."""
     loader = DataLoader(
         PerImage(data, make),
         batch_size=128,
@@ -207,17 +204,17 @@ def per_image(
 def side_by_side(
     ours: Iterator[Any], theirs: Iterator[Any] | None, seconds: float
 ) -> tuple[float, float | None]:
-    """The best of three turns each, taken in turn, so that a busy machine hurts both alike."""
+    """Return the best of three alternating measurements of each."""
     ours_best, theirs_best = 0.0, 0.0
     for _ in range(3):
-        ours_best = max(ours_best, rate(ours, seconds, lambda batch: len(batch.images)))
+        ours_best = max(ours_best, throughput(ours, seconds, lambda batch: len(batch.images)))
         if theirs is not None:
-            theirs_best = max(theirs_best, rate(theirs, seconds, lambda batch: len(batch[0])))
+            theirs_best = max(theirs_best, throughput(theirs, seconds, lambda batch: len(batch[0])))
     return ours_best, theirs_best or None
 
 
 def synthetic(count: int, channels: int, size: int) -> ImageSet:
-    """Random images of the right size."""
+    """Return random images of this size."""
     generator = torch.Generator().manual_seed(0)
     shape = (count, channels, size, size)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
@@ -225,7 +222,7 @@ def synthetic(count: int, channels: int, size: int) -> ImageSet:
 
 
 def image_set(name: str) -> ImageSet:
-    """A set whose files are there."""
+    """Load a set whose files are in the data folder."""
     loaded = load(name, download=False)
     assert isinstance(loaded, ImageSet)
     return loaded
@@ -242,41 +239,52 @@ def record(path: Path, row: dict[str, object]) -> None:
         writer.writerow(row)
 
 
-def main() -> None:
-    """Run the cases asked for, print and record them."""
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
-    parser.add_argument("--workers", type=int, default=2, help="of the baseline's DataLoader")
-    parser.add_argument("--threads", type=int, default=1, help="of ours on a CPU")
+    parser.add_argument("--seconds", type=float, default=2.0, help="per measurement")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the baseline")
+    parser.add_argument("--threads", type=int, default=1, help="threads of ours on a CPU")
     parser.add_argument("--synthetic", action="store_true", help="random images of the same size")
     parser.add_argument("--no-baseline", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("results/data_speed.csv"))
-    parser.add_argument("--only", nargs="*", help="cases whose name holds one of these words")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    parser.add_argument("--only", nargs="*", help="cases whose name contains one of these words")
+    return parser.parse_args()
 
-    cifar = synthetic(50_000, 3, 32) if options.synthetic else image_set("cifar10")
-    mnist = synthetic(60_000, 1, 28) if options.synthetic else image_set("mnist")
-    device = torch.device(options.device)
-    on_device = mnist.to(device)
+
+Case = tuple[str, Source, tuple[Transform, ...], ImageSet | None, Callable[..., Any] | None]
+
+
+def list_cases(device: torch.device, *, use_synthetic: bool) -> tuple[Case, ...]:
+    """Return name, set and transforms of each case, and the images and function of its baseline."""
+    cifar = synthetic(50_000, 3, 32) if use_synthetic else image_set("cifar10")
+    mnist = synthetic(60_000, 1, 28) if use_synthetic else image_set("mnist")
+    digits = mnist.to(device)
     standard = (PadCrop(4), Flip(), Normalize(MEAN, STD))
     sabour = (Crop(24), Flip(), Brightness(), Contrast(), Standardize())
-    cases = (
+    return (
         ("cifar10 pad-crop flip normalize", cifar.to(device), standard, cifar, cifar_standard),
         ("cifar10 crop24 flip color standardize", cifar.to(device), sabour, cifar, cifar_sabour),
-        ("mnist shift 2", on_device, (Shift(2),), mnist, mnist_shift),
-        ("multimnist on the fly", MultiMNIST(on_device), (), mnist, multimnist),
-        ("multimnist fixed pairs", MultiMNIST(on_device, pairs=1000), (), mnist, multimnist),
-        ("diverse multimnist", DiverseMultiMNIST(on_device), (), mnist, multimnist),
-        ("affnist style", AffnistStyle(on_device), (), mnist, affnist_style),
+        ("mnist shift 2", digits, (Shift(2),), mnist, mnist_shift),
+        ("multimnist on the fly", MultiMNIST(digits), (), mnist, multimnist),
+        ("multimnist fixed pairs", MultiMNIST(digits, pairs=1000), (), mnist, multimnist),
+        ("diverse multimnist", DiverseMultiMNIST(digits), (), mnist, multimnist),
+        ("affnist style", AffnistStyle(digits), (), mnist, affnist_style),
         ("strokes", Strokes(60_000, device=device, fresh=True), (), None, None),
     )
+
+
+def main() -> None:
+    """Run the cases, print and record them."""
+    options = parse_options()
+    torch.set_num_threads(options.threads)
+    device = torch.device(options.device)
     name = (
         torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{options.threads}"
     )
-    for case, source, transforms, data, make in cases:
+    for case, source, transforms, data, make in list_cases(device, use_synthetic=options.synthetic):
         if options.only and not any(word in case for word in options.only):
             continue
         batches = Batches(source, options.batch, transforms=transforms, drop_last=True)

@@ -56,20 +56,8 @@ def load_folder(
             has color. A palette of grays is not color.
     """
     path = Path(path).expanduser()
-    if not path.is_dir():
-        raise MissingFileError(f"{path} is not a folder; give a folder with one folder per class")
     _check_size(size)
-    train, base, remainders = _choose(path, split)
-    classes = _classes(train)
-    if not classes:
-        raise MissingFileError(
-            f"{train} has no folders with images; give a folder with one folder per class"
-        )
-    if foreign := [name for name in _classes(base) if name not in classes]:
-        raise InputError(f"{base} has the class {foreign[0]!r}, which {train} lacks; add it there")
-    files = _images(base, classes, remainders)
-    if not files:
-        raise MissingFileError(f"{base} has no images in its {split} split")
+    train, classes, files = _list_split(path, split)
     if size is None or color is None:
         common, colored = _survey([file for file, _ in _images(train, classes, _ALL)])
         size = common if size is None else size
@@ -84,6 +72,24 @@ def load_folder(
         name=str(path),
         split=split,
     )
+
+
+def _list_split(path: Path, split: str) -> tuple[Path, tuple[str, ...], list[tuple[Path, int]]]:
+    """Return the folder of train, its classes, and the images of a split with their labels."""
+    if not path.is_dir():
+        raise MissingFileError(f"{path} is not a folder; give a folder with one folder per class")
+    train, base, remainders = _choose(path, split)
+    classes = _classes(train)
+    if not classes:
+        raise MissingFileError(
+            f"{train} has no folders with images; give a folder with one folder per class"
+        )
+    if foreign := [name for name in _classes(base) if name not in classes]:
+        raise InputError(f"{base} has the class {foreign[0]!r}, which {train} lacks; add it there")
+    files = _images(base, classes, remainders)
+    if not files:
+        raise MissingFileError(f"{base} has no images in its {split} split")
+    return train, classes, files
 
 
 def folder_parts(path: Path) -> list[str]:
