@@ -23,22 +23,27 @@ The papers augment their training images as follows:
 Test images get `CenterCrop` in place of `Crop` and every transform that draws nothing.
 """
 
-from torchcaps.data.augment.color import Brightness as Brightness
-from torchcaps.data.augment.color import Channels as Channels
-from torchcaps.data.augment.color import Contrast as Contrast
-from torchcaps.data.augment.color import Mono as Mono
-from torchcaps.data.augment.color import Normalize as Normalize
-from torchcaps.data.augment.color import Standardize as Standardize
-from torchcaps.data.augment.distortion import Cutout as Cutout
-from torchcaps.data.augment.distortion import Elastic as Elastic
-from torchcaps.data.augment.distortion import Sometimes as Sometimes
-from torchcaps.data.augment.geometry import Affine as Affine
-from torchcaps.data.augment.geometry import CenterCrop as CenterCrop
-from torchcaps.data.augment.geometry import Crop as Crop
-from torchcaps.data.augment.geometry import Flip as Flip
-from torchcaps.data.augment.geometry import PadCrop as PadCrop
-from torchcaps.data.augment.geometry import Shift as Shift
-from torchcaps.data.augment.geometry import linear_map as linear_map
-from torchcaps.data.augment.geometry import warp as warp
-from torchcaps.data.augment.pixels import Transform as Transform
-from torchcaps.data.augment.pixels import as_float as as_float
+from torchcaps.data.augment.color import (
+    Brightness as Brightness,
+    Channels as Channels,
+    Contrast as Contrast,
+    Mono as Mono,
+    Normalize as Normalize,
+    Standardize as Standardize,
+)
+from torchcaps.data.augment.distortion import (
+    Cutout as Cutout,
+    Elastic as Elastic,
+    Sometimes as Sometimes,
+)
+from torchcaps.data.augment.geometry import (
+    Affine as Affine,
+    CenterCrop as CenterCrop,
+    Crop as Crop,
+    Flip as Flip,
+    PadCrop as PadCrop,
+    Shift as Shift,
+    linear_map as linear_map,
+    warp as warp,
+)
+from torchcaps.data.augment.pixels import Transform as Transform, as_float as as_float
