@@ -4,6 +4,8 @@ from torchcaps.data.description import Description, split_counts
 from torchcaps.data.download import Download
 from torchcaps.data.sets.cifar import cifar_files
 
+CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
+
 CIFAR10 = Description(
     name="cifar10",
     about="CIFAR-10, 10 classes",
@@ -13,18 +15,7 @@ CIFAR10 = Description(
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
     homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
-    classes=(
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    ),
+    classes=tuple(CLASSES.split()),
     files=cifar_files(
         Download(
             "cifar-10-python.tar.gz",

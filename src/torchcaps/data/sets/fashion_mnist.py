@@ -3,6 +3,8 @@
 from torchcaps.data.description import Description, split_counts
 from torchcaps.data.sets.idx import idx_files
 
+CLASSES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+
 FASHION_MNIST = Description(
     name="fashion_mnist",
     about="Fashion-MNIST, 10 classes",
@@ -12,18 +14,7 @@ FASHION_MNIST = Description(
     mean=(0.2860,),
     std=(0.3530,),
     homepage="https://github.com/zalandoresearch/fashion-mnist",
-    classes=(
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ),
+    classes=tuple(CLASSES.split(", ")),
     files=idx_files(
         "FashionMNIST",
         (
