@@ -1,14 +1,14 @@
-"""Muon: momentum made orthogonal for convolutions and vote weights, Adam for all others.
+"""Muon: orthogonalized momentum for convolutions and vote weights, Adam for all others.
 
-Jordan 2024, https://kellerjordan.github.io/posts/muon, with the scale and the decay of Liu 2025,
+Jordan 2024, https://kellerjordan.github.io/posts/muon, with scale and weight decay of Liu 2025,
 https://arxiv.org/abs/2502.16982, section 2.2:
 
     m = mu m + (1 - mu) g,  u = mu m + (1 - mu) g       Nesterov's momentum
-    o = (u u^T)^(-1/2) u, nearly                        five steps of Newton and Schulz
+    o = (u u^T)^(-1/2) u, approximately                 five Newton-Schulz steps
     w = w - lr decay w - 0.2 lr sqrt(n) o               n the longer side: entries move by 0.2 lr
 
-A convolution is a matrix of channels by what each sees. Vote weights of capsules are one of the
-entries of all parents' poses by those of all children's.
+A convolution is a matrix of output channels by the inputs of each. Vote weights are a matrix of the
+entries of all parents' poses by those of all children's poses.
 """
 
 import math
@@ -23,9 +23,10 @@ __all__ = ["Muon", "orthogonal"]
 
 
 def orthogonal(matrix: Tensor, *, steps: int = 5) -> Tensor:
-    """Nearly the nearest matrix with singular values of 1: most come out between 0.7 and 1.2.
+    """Return approximately the nearest matrix whose singular values are 1.
 
-    On a GPU in bfloat16, which the steps forgive.
+    Most singular values of the result are between 0.7 and 1.2. On a GPU it computes in bfloat16,
+    which is precise enough.
     """
     if matrix.shape[0] > matrix.shape[1]:
         return orthogonal(matrix.T, steps=steps).T
@@ -41,21 +42,22 @@ def orthogonal(matrix: Tensor, *, steps: int = 5) -> Tensor:
 
 @final
 class Muon(torch.optim.Optimizer):
-    """Muon for groups of a ``kind``, Adam with decoupled decay for those without.
+    """Muon for parameter groups with a ``kind``, Adam with decoupled weight decay for the others.
 
-    Nothing waits for the device: where ``lr`` is a tensor, a step can be recorded as a CUDA graph.
+    A step never waits for the device. If ``lr`` is a tensor, it can be captured in a CUDA graph.
 
     Args:
-        params: groups; ``kind`` is "filters" for weights ``[n ...]`` of n channels, "votes" for
-            those of votes ``[i j d e]``.
+        params: parameter groups; ``kind`` is "filters" for weights ``[n ...]`` of n channels and
+            "votes" for vote weights ``[i j d e]``.
         lr: learning rate of filters.
         momentum: mu.
-        votes: factor of the learning rate of votes.
-        adam: factor of the learning rate of Adam.
-        betas: of Adam.
-        eps: of Adam.
-        weight_decay: times the learning rate of the group.
-        capturable: steps are always counted on the device; says so to who records them.
+        votes: learning rate of votes, divided by ``lr``.
+        adam: learning rate of Adam, divided by ``lr``.
+        betas: betas of Adam.
+        eps: epsilon of Adam.
+        weight_decay: weight decay, multiplied by the learning rate of the group.
+        capturable: has no effect, since steps are always counted on the device; code that captures
+            CUDA graphs reads it.
     """
 
     def __init__(
@@ -89,39 +91,39 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Change every parameter that has a gradient; a ``closure`` is called for it first."""
+        """Update every parameter with a gradient; a ``closure`` computes the gradients first."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            given = [p for p in group["params"] if p.grad is not None]
+            weights = [p for p in group["params"] if p.grad is not None]
             if group["kind"] is None:
-                self._adam(given, group)
+                self._adam(weights, group)
                 continue
-            rate = group["lr"] * (group["votes"] if group["kind"] == "votes" else 1.0)
-            for weight in given:
-                change = self._change(weight, group)
-                weight.mul_(1 - rate * group["weight_decay"]).sub_(rate * change)
+            lr = group["lr"] * (group["votes"] if group["kind"] == "votes" else 1.0)
+            for weight in weights:
+                update = self._update(weight, group)
+                weight.mul_(1 - lr * group["weight_decay"]).sub_(lr * update)
         return loss
 
-    def _change(self, weight: Tensor, group: dict[str, Any]) -> Tensor:
-        """What the weight is to move by, for a learning rate of 1."""
+    def _update(self, weight: Tensor, group: dict[str, Any]) -> Tensor:
+        """Return the update of a weight at a learning rate of 1."""
         state, mu, gradient = self.state[weight], group["momentum"], weight.grad
         assert gradient is not None
         if not state:
             state["momentum"] = torch.zeros_like(weight)
         state["momentum"].lerp_(gradient, 1 - mu)
-        update = gradient.lerp(state["momentum"], mu)
+        momentum = gradient.lerp(state["momentum"], mu)
         if group["kind"] == "votes":
             i, j, d, e = weight.shape
-            matrix = update.permute(1, 3, 0, 2).reshape(j * e, i * d)
-            change = orthogonal(matrix).reshape(j, e, i, d).permute(2, 0, 3, 1)
-        else:  # of a row's order nothing depends, and channels_last has the channels last
-            turned = update.movedim(1, -1)
-            matrix = turned.flatten(1)
-            change = orthogonal(matrix).reshape(turned.shape).movedim(-1, 1)
-        return 0.2 * math.sqrt(max(matrix.shape)) * change
+            matrix = momentum.permute(1, 3, 0, 2).reshape(j * e, i * d)
+            update = orthogonal(matrix).reshape(j, e, i, d).permute(2, 0, 3, 1)
+        else:  # the order within a row does not matter; this one is free in channels_last
+            channels_last = momentum.movedim(1, -1)
+            matrix = channels_last.flatten(1)
+            update = orthogonal(matrix).reshape(channels_last.shape).movedim(-1, 1)
+        return 0.2 * math.sqrt(max(matrix.shape)) * update
 
     def _adam(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         for weight in weights:

@@ -1,28 +1,20 @@
-"""The networks of the papers and their baselines, from the layers."""
+"""The networks of the papers and their baselines, built from the layers."""
 
-from torchcaps.models.choi2019 import ARCapsNet
-from torchcaps.models.files import load, load_weights, save
-from torchcaps.models.hinton2018 import EMCapsNet
-from torchcaps.models.network import Classifier, Ensemble, Network, predict
-from torchcaps.models.sabour2017 import CapsNet
-from torchcaps.models.tsai2020 import AttentionCapsNet
-from torchcaps.models.zhao2020 import ResCapsNet
-from torchcaps.models.zoo import ZOO, build, list_models
-
-__all__ = [
-    "ZOO",
-    "ARCapsNet",
-    "AttentionCapsNet",
-    "CapsNet",
-    "Classifier",
-    "EMCapsNet",
-    "Ensemble",
-    "Network",
-    "ResCapsNet",
-    "build",
-    "list_models",
-    "load",
-    "load_weights",
-    "predict",
-    "save",
-]
+from torchcaps.models.choi2019 import ARCapsNet as ARCapsNet
+from torchcaps.models.files import load as load, load_weights as load_weights, save as save
+from torchcaps.models.hinton2018 import EMCapsNet as EMCapsNet
+from torchcaps.models.network import (
+    Classifier as Classifier,
+    Ensemble as Ensemble,
+    Network as Network,
+    predict as predict,
+)
+from torchcaps.models.sabour2017 import CapsNet as CapsNet
+from torchcaps.models.tsai2020 import AttentionCapsNet as AttentionCapsNet
+from torchcaps.models.zhao2020 import ResCapsNet as ResCapsNet
+from torchcaps.models.zoo import (
+    ZOO as ZOO,
+    build as build,
+    list_models as list_models,
+    register_network as register_network,
+)

@@ -1,4 +1,4 @@
-"""The AR CapsNet of Choi 2019: convolutional transform, attention routing, capsule activation."""
+"""The networks of Choi 2019: AR CapsNet, and the CapsuleNet it compares with."""
 
 import math
 from functools import partial
@@ -15,28 +15,31 @@ from torchcaps.layers import (
     PrimaryCapsules,
     RectifiedActivation,
 )
+from torchcaps.layers.votes import keras_std
 from torchcaps.models.backbones import ImageConv2d, keras_norm
+from torchcaps.models.entry import CIFAR, MNIST, WIDE, Entry
 from torchcaps.models.network import ImageShape, Network
-from torchcaps.routing import AttentionRouting
+from torchcaps.models.sabour2017 import CapsNet
+from torchcaps.routing import AttentionRouting, DynamicRouting
 
-__all__ = ["ARCapsNet"]
+__all__ = ["ARCapsNet", "networks"]
 
 
 @final
 class ARCapsNet(Network):
-    """Two convolutions, primary caps, conv caps and one fully conv caps layer (Fig. 1).
+    """Two convolutions, primary capsules, conv caps layers and one fully conv caps layer (Fig. 1).
 
-    Scored by normalized length (Eq. 10), with a decoder. The first conv caps layer halves the grid;
-    each later one adds its input before the tanh.
+    Scores are normalized lengths (Eq. 10); the network has a decoder. The first conv caps layer
+    halves the grid. Each later one adds its input before the tanh.
 
     Args:
         image_shape: channels, height and width of the images.
-        n_classes: classes.
-        n_layers: conv caps layers, 0 to 4 in the paper.
-        d: capsule dimension of the conv caps and fully conv caps layers.
+        n_classes: number of classes.
+        n_layers: number of conv caps layers, 0 to 4 in the paper.
+        d: pose size of the conv caps and fully conv caps layers.
         n_channels: capsule channels of every layer but the last.
-        d_primary: capsule dimension of the primary caps layer.
-        dropout: on the capsules that enter a conv caps or fully conv caps layer.
+        d_primary: pose size of the primary capsules.
+        dropout: dropout of the capsules that enter a conv caps or fully conv caps layer.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class ARCapsNet(Network):
         inner = partial(AttentionRouting, bounded=False)
 
         def glorot(area: int, d_in: int, n_out: int) -> float:
-            """Standard deviation of the Glorot initialization of the authors' Keras convolution."""
+            """Return the Glorot standard deviation of the authors' Keras convolution."""
             return math.sqrt(2 / (area * (d_in + n_channels * d * n_out)))
 
         self.layers = nn.ModuleList()
@@ -110,7 +113,7 @@ class ARCapsNet(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Normalized lengths, poses and reconstructions of the classes."""
+        """Return normalized lengths, poses and reconstructions of the classes."""
         poses = self.primary(self.backbone(self.checked(images))).poses
         all_couplings = []
         for number, layer in enumerate(self.layers):
@@ -127,3 +130,31 @@ class ARCapsNet(Network):
 
     def _drop(self, poses: Tensor) -> Tensor:
         return F.dropout(poses, self.dropout, self.training)
+
+
+def networks() -> dict[str, Entry]:
+    """Return the networks of Tables 1 and 2, with the CapsuleNet they compare with.
+
+    The CapsuleNet's votes start as in the Keras code that the paper names: by Glorot's rule over
+    all children and classes. Sabour's initialization makes votes 50 times longer, and on CIFAR-10
+    the first step of Adam saturates the lengths of all classes.
+    """
+    entries = {
+        "mnist": Entry(ARCapsNet, MNIST, paper="5.31M"),
+        "affnist": Entry(partial(ARCapsNet, d=16), WIDE),
+        "cifar10": Entry(partial(ARCapsNet, n_layers=4), CIFAR, paper="9.6M"),
+    }
+    published = {16: ("7.3M", "3.5M", "3.7M", "3.8M", "4.0M")}
+    published[32] = ("12.6M", "7.7M", "8.4M", "8.9M", "9.6M")
+    for d, sizes in published.items():
+        for n_layers, size in enumerate(sizes):
+            make = partial(ARCapsNet, n_layers=n_layers, d=d)
+            entries[f"cifar10-{n_layers}-{d}"] = Entry(make, CIFAR, paper=size)
+    for name, shape, n_children, size in (
+        ("mnist-dynamic", MNIST, 6 * 6 * 32, "8.21M"),
+        ("cifar10-dynamic", CIFAR, 8 * 8 * 32, "11.74M"),
+    ):
+        std = keras_std(n_children, 10, 8, 16)
+        capsule_net = partial(CapsNet, routing=DynamicRouting, coupled=False, weight_std=std)
+        entries[name] = Entry(capsule_net, shape, paper=size)
+    return entries

@@ -14,6 +14,7 @@ from torchcaps.layers import (
     LinearCapsules,
     PrimaryCapsules,
 )
+from torchcaps.models.entry import MNIST, Entry
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import ROUTINGS, EMRouting, InvertedAttentionRouting, RoutingFactory
 from torchcaps.routing.base import preview_routing
@@ -84,3 +85,11 @@ class SmallCapsNet(Network):
         reconstruction = self.reconstruct(self.decoder, poses, scores, targets, 1)
         kept = (routed.couplings,) if couplings else ()
         return Output(scores, Capsules(poses, scores), kept, reconstruction)
+
+
+def networks() -> dict[str, Entry]:
+    """Return one small network per routing, for laptops and tests."""
+    return {
+        f"strokes-{name}": Entry(partial(SmallCapsNet, routing=routing), MNIST)
+        for name, routing in DEMO_ROUTINGS.items()
+    }

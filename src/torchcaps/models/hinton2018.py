@@ -1,4 +1,4 @@
-"""The matrix capsules of Hinton 2018: the smallNORB networks, and the EM rows of Tsai 2020."""
+"""The networks of Hinton 2018: matrix capsules for smallNORB, which Tsai 2020 compares with."""
 
 from functools import partial
 from typing import Literal, final
@@ -9,11 +9,11 @@ from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
 from torchcaps.layers import ClassCapsules, ConvCapsules, PrimaryCapsules
 from torchcaps.models.backbones import BackboneFactory, ConvBackbone
+from torchcaps.models.entry import NORB, Entry
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import EMRouting
 
-__all__ = ["EMCapsNet"]
-
+__all__ = ["EMCapsNet", "networks"]
 
 BACKBONE = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2)
 """The paper's 5x5 convolution with A = 32 channels, without padding as in the authors' code."""
@@ -23,18 +23,16 @@ BACKBONE = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2)
 class EMCapsNet(Network):
     """Primary capsules, two capsule convolutions and class capsules, with 4x4 poses and EM routing.
 
-    Class capsules share weights over positions and add coordinates; the scores are activations,
-    trained with the spread loss. Weights and poses start at scales that keep the variance of the
-    poses: with those of :func:`vote_weight` the network 32 wide starts with equal, full scores.
-    A network 8 wide learned faster from the latter (200 steps on strokes, validation accuracy of 3
-    seeds: 75 % against 68 %), so this start is a choice still to be tested at full width.
+    Class capsules share weights over positions and add coordinates. The scores are activations,
+    trained with the spread loss. The initialization keeps the variance of the poses. With the
+    scales of :func:`vote_weight`, the network of width 32 starts with equal scores of 1.
 
     Args:
         image_shape: channels, height and width of the images.
-        n_classes: classes.
-        backbone: what turns images into features; the paper's 5x5 convolution with A channels.
-        widths: B, C and D: types of primary capsules and of the two convolutions.
-        iterations: of the routing.
+        n_classes: number of classes.
+        backbone: backbone class, or a partial of one; the paper's 5x5 convolution by default.
+        widths: B, C and D: types of the primary capsules and of the two convolutions.
+        iterations: routing iterations.
         competition: "image" is the paper's, "window" cheaper; see :class:`ConvCapsules`.
         cost_scale: see :func:`em_routing`; 1 is the paper's.
     """
@@ -79,9 +77,20 @@ class EMCapsNet(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Activations and poses of the classes."""
+        """Return activations and poses of the classes."""
         first = self.conv1(self.primary(self.backbone(self.checked(images))))
         second = self.conv2(first)
         routed = self.classes(second)
         kept = (first.couplings, second.couplings, routed.couplings) if couplings else ()
         return Output(routed.activations, Capsules(routed.poses, routed.activations), kept)
+
+
+def networks() -> dict[str, Entry]:
+    """Return the smallNORB network, and the smaller one of Gritzman's study, which pads."""
+    backbone = partial(ConvBackbone, out_channels=64, kernel_size=5, stride=2, padding=2)
+    return {
+        "smallnorb": Entry(EMCapsNet, NORB, 5, paper="310K"),
+        "smallnorb-small": Entry(
+            partial(EMCapsNet, backbone=backbone, widths=(8, 16, 16)), NORB, 5, paper="68K"
+        ),
+    }

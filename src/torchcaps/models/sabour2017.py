@@ -1,29 +1,30 @@
-"""The networks of Sabour 2017: CapsNet, and the convolutional baselines of Table 1.
+"""The networks of Sabour 2017: CapsNet and its published variants.
 
-The paper prints no first weights. CapsNet's convolutions, its class capsules and the coupling of
-its primary capsules are those of the authors' code, but that the class capsules' weights are not
-cut at two deviations; the decoder starts as PyTorch's layers do.
+The paper does not print the initialization. The convolutions, the class capsules and the coupling
+of the primary capsules are initialized as in the authors' code. That code truncates the class
+capsules' weights at two standard deviations; we do not. The decoder has PyTorch's initialization.
 
-The same network with other routings, widths and backbones serves Yang 2021 (Table I), section 4.1
-of Zhao 2020 and the dynamic routing rows of Tsai 2020 (Tables 4 and 5) and Choi 2019, all of
-them without that coupling and with PyTorch's start, but for CIFAR-10 in Yang and the votes in Choi.
+Other papers use the same network with other routings, widths and backbones: Yang 2021 (Table I),
+Zhao 2020 (section 4.1), Tsai 2020 (Tables 4 and 5) and Choi 2019. These variants have no coupling
+and PyTorch's initialization, except CIFAR-10 in Yang and the votes in Choi.
 """
 
 from functools import partial
 from typing import final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
 from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
 from torchcaps.layers.primary import first_weights
-from torchcaps.models.backbones import BackboneFactory, ConvBackbone, ImageConv2d
-from torchcaps.models.network import Classifier, ImageShape, Network
+from torchcaps.models.backbones import BackboneFactory, ConvBackbone
+from torchcaps.models.baselines import mnist_baseline, multimnist_baseline
+from torchcaps.models.entry import CIFAR, CROP, MNIST, MULTI, NORB, WIDE, Entry
+from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import DynamicRouting, RoutingFactory
 
-__all__ = ["CapsNet", "mnist_baseline", "multimnist_baseline"]
-
+__all__ = ["CapsNet", "cifar_capsnet", "networks", "plain_capsnet"]
 
 ROUTING = partial(DynamicRouting, bias=True)
 """Dynamic routing with the bias of the authors' code, which the published counts include."""
@@ -31,26 +32,26 @@ ROUTING = partial(DynamicRouting, bias=True)
 
 @final
 class CapsNet(Network):
-    """A convolution, primary capsules, one capsule per class, scored by length.
+    """A convolution, primary capsules and one capsule per class, scored by its length.
 
     Args:
         image_shape: channels, height and width of the images.
-        n_classes: classes.
-        backbone: what turns images into features.
+        n_classes: number of classes.
+        backbone: backbone class, or a partial of one.
         n_types: types of primary capsules.
-        d_primary: size of their poses.
-        d_class: size of the poses of class capsules.
-        stride: of the 9x9 convolution that makes primary capsules.
-        padding: of that convolution.
-        routing: a routing class, or a partial of one.
-        weight_std: standard deviation of the class capsules' weights at the start; 0.1 is the
-            authors' code.
-        coupled: start both convolutions as the authors' code does, and couple the primary capsules
-            to the features by 1 / n_types; else a convolution as PyTorch starts it.
-        leaky: the primary capsules have the none-of-the-above category too, as in the authors' code
-            where the routing has it: the coupling is 1 / (n_types + 1).
+        d_primary: pose size of the primary capsules.
+        d_class: pose size of the class capsules.
+        stride: stride of the 9x9 convolution that makes the primary capsules.
+        padding: padding of that convolution.
+        routing: routing class, or a partial of one.
+        weight_std: standard deviation of the class capsules' initial weights; the authors' code
+            has 0.1.
+        coupled: initialize both convolutions as the authors' code does, and couple the primary
+            capsules to the features by 1 / n_types; otherwise PyTorch's initialization.
+        leaky: couple the primary capsules by 1 / (n_types + 1), as the authors' code does where
+            the routing has a none-of-the-above category.
         reconstructs: add the decoder.
-        n_objects: objects in one image; as many classes are decoded at test time.
+        n_objects: objects in one image; evaluation decodes as many classes.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class CapsNet(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Lengths, poses and, with a decoder, reconstructions of the classes."""
+        """Return lengths, poses and, with a decoder, reconstructions of the classes."""
         routed = self.classes(self.primary(self.backbone(self.checked(images))))
         scores = routed.activations
         reconstruction = self.reconstruct(
@@ -122,39 +123,37 @@ class CapsNet(Network):
         return Output(scores, Capsules(routed.poses, scores), kept, reconstruction)
 
 
-def mnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
-    """The baseline of section 5: three 5x5 convolutions, two hidden layers, dropout."""
-    channels, height, width = image_shape
-    layers = nn.Sequential(
-        ImageConv2d(channels, 256, 5, padding=2),
-        nn.ReLU(),
-        nn.Conv2d(256, 256, 5, padding=2),
-        nn.ReLU(),
-        nn.Conv2d(256, 128, 5, padding=2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(128 * height * width, 328),
-        nn.ReLU(),
-        nn.Linear(328, 192),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(192, n_classes),
-    )
-    return Classifier(image_shape, n_classes, layers)
+plain_capsnet = partial(CapsNet, reconstructs=False)
+"""CapsNet without its decoder."""
+
+cifar_capsnet = partial(
+    plain_capsnet,
+    backbone=partial(ConvBackbone, padding=4),
+    n_types=64,
+    padding=4,
+    routing=partial(DynamicRouting, bias=True, leaky=True),
+    leaky=True,
+)
+"""The CIFAR-10 network of section 7: 24x24 crops, zero padding, 64 types, leaky routing."""
 
 
-def multimnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
-    """The baseline of section 6.2: two convolutions with pooling, one hidden layer."""
-    channels, height, width = image_shape
-    features = nn.Sequential(
-        ImageConv2d(channels, 512, 9, padding=4),
-        nn.ReLU(),
-        nn.MaxPool2d(2, ceil_mode=True),
-        nn.Conv2d(512, 256, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2, ceil_mode=True),
-        nn.Flatten(),
+def networks() -> dict[str, Entry]:
+    """Return the networks of Table 1 and section 7."""
+    small = partial(
+        plain_capsnet,
+        backbone=partial(ConvBackbone, out_channels=64),
+        n_types=16,
+        d_primary=6,
+        d_class=8,
     )
-    quarter = ((height + 3) // 4) * ((width + 3) // 4)
-    head = nn.Sequential(nn.Linear(256 * quarter, 1024), nn.ReLU(), nn.Linear(1024, n_classes))
-    return Classifier(image_shape, n_classes, nn.Sequential(features, head))
+    return {
+        "mnist": Entry(CapsNet, MNIST, paper="8.2M"),
+        "mnist-plain": Entry(plain_capsnet, MNIST, paper="6.8M"),
+        "mnist-baseline": Entry(mnist_baseline, MNIST, paper="35.4M"),
+        "multimnist": Entry(partial(CapsNet, n_objects=2), MULTI, paper="11.36M"),
+        "multimnist-baseline": Entry(multimnist_baseline, MULTI, paper="24.56M"),
+        "affnist": Entry(CapsNet, WIDE, paper="13.4M (quoted by Zhao 2020)"),
+        "cifar10": Entry(cifar_capsnet, CROP),
+        "smallnorb": Entry(CapsNet, NORB, 5),
+        "svhn": Entry(small, CIFAR),
+    }

@@ -1,6 +1,6 @@
-"""The networks of Tsai 2020: inverted dot-product attention capsules, and the CNN baselines."""
+"""The networks of Tsai 2020: inverted dot-product attention capsules and what it compares with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, cast, final
 
@@ -10,24 +10,21 @@ from torchcaps.capsules import Capsules, Output, Routed
 from torchcaps.errors import InputError
 from torchcaps.layers import CapsuleLayer, ConvCapsules, LinearCapsules, PoseNorm, PrimaryCapsules
 from torchcaps.models.backbones import (
+    Backbone,
     BackboneFactory,
     BasicBlock,
     ConvBackbone,
     ImageConv2d,
-    conv3x3,
 )
-from torchcaps.models.network import Classifier, ImageShape, Network
-from torchcaps.routing import InvertedAttentionRouting, RoutingFactory
+from torchcaps.models.baselines import baseline_cnn, multimnist_cnn, resnet18
+from torchcaps.models.entry import CIFAR, MULTI, Entry
+from torchcaps.models.hinton2018 import EMCapsNet
+from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.sabour2017 import plain_capsnet
+from torchcaps.routing import DynamicRouting, InvertedAttentionRouting, RoutingFactory
 from torchcaps.routing.base import check_iterations
 
-__all__ = [
-    "AttentionCapsNet",
-    "Conv",
-    "baseline_cnn",
-    "multimnist_cnn",
-    "resnet18",
-    "simple_backbone",
-]
+__all__ = ["AttentionCapsNet", "Conv", "ResNetBackbone", "networks", "simple_backbone"]
 
 
 class Conv(NamedTuple):
@@ -48,28 +45,28 @@ simple_backbone = partial(ConvBackbone, out_channels=256, kernel_size=3, stride=
 class AttentionCapsNet(Network):
     """Primary capsules, capsule convolutions, linear capsule layers, one shared linear classifier.
 
-    Inference is Procedure 2. The first iteration runs the layers in order. Every later one updates
-    all of them at once, each from the poses that it and the layer below had before (concurrent), or
-    each in turn as often as there are iterations (sequential, ablation B).
+    Inference is Procedure 2. The first iteration runs the layers in order. Each later one updates
+    all layers at once, from the previous poses of the layer and of the one below (concurrent).
+    Sequential routing (ablation B) runs all iterations of a layer before the next layer.
 
     Args:
         image_shape: channels, height and width of the images.
-        n_classes: classes.
-        backbone: what turns images into features.
-        primary: kernel size and stride of the convolution that makes primary capsules.
+        n_classes: number of classes.
+        backbone: backbone class, or a partial of one.
+        primary: kernel size and stride of the convolution that makes the primary capsules.
         n_types: capsule types of the primary capsules and of every convolution.
-        d: size of a pose.
+        d: pose size.
         matrix: matrix poses (Tables 8 to 10) or vector poses (Table 11).
         convs: the capsule convolutions.
         hidden: sizes of linear capsule layers before the class capsules (CIFAR-100: 20).
         iterations: routing iterations; the first one couples uniformly.
         concurrent: False is ablation B.
         layer_norm: False is ablation A.
-        activated: capsules have activations too, as in EM routing: ablation C. The classifier then
-            sees the poses weighed by them.
-        routing: another routing for all layers, which then iterates in each of them (Figure 5).
-        weight_std: deviation of the vote weights at the start; by default one that suits votes
-            which LayerNorm follows, however short.
+        activated: give the capsules activations, as in EM routing: ablation C. The classifier
+            then reads the poses times the activations.
+        routing: another routing for all layers; it iterates within each of them (Figure 5).
+        weight_std: standard deviation of the initial vote weights; None takes the layers' default,
+            which suits votes before LayerNorm.
     """
 
     def __init__(
@@ -143,7 +140,7 @@ class AttentionCapsNet(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Logits and poses of the classes."""
+        """Return logits and poses of the classes."""
         primary = self.primary(self.backbone(self.checked(images)))
         if self.concurrent:
             routed = self.concurrently(primary, whole=couplings)
@@ -170,12 +167,12 @@ class AttentionCapsNet(Network):
         self.overrides["iterations"] = iterations
 
     def concurrently(self, primary: Capsules, *, whole: bool = True) -> list[Routed]:
-        """Procedure 2: all layers, once in order, then all at once per iteration.
+        """Run Procedure 2: all layers in order, then all at once in each later iteration.
 
-        Primary capsules never change, so the first layer's votes are prepared once for all of its
-        updates. An update of a layer takes one iteration to reach the layer above, so the last one
-        of the lower layers never reaches the class capsules: unless ``whole``, those are left out,
-        and what is returned for lower layers is of an earlier iteration.
+        Primary capsules never change, so the first layer's votes are prepared once. An update of a
+        layer reaches the layer above one iteration later. The last updates of the lower layers
+        therefore never reach the class capsules; they run only if ``whole``. Otherwise the lower
+        layers return poses of an earlier iteration.
         """
         layers = cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers))
         first = layers[0]
@@ -197,7 +194,7 @@ class AttentionCapsNet(Network):
         return routed
 
     def sequentially(self, primary: Capsules) -> list[Routed]:
-        """Ablation B: each layer takes all its iterations before the next begins."""
+        """Run ablation B: each layer runs all its iterations before the next begins."""
         routed: list[Routed] = []
         for layer in cast("Sequence[ConvCapsules | LinearCapsules]", tuple(self.layers)):
             children = routed[-1] if routed else primary
@@ -210,66 +207,87 @@ class AttentionCapsNet(Network):
         return routed
 
 
-def baseline_cnn(image_shape: ImageShape, n_classes: int) -> Classifier:
-    """The baseline CNN of Tables 2 and 3: three convolutions of 1,024 channels."""
-    layers = nn.Sequential(
-        ImageConv2d(image_shape[0], 1024, 3, stride=2, padding=1),
-        nn.ReLU(),
-        *_conv_relu_norm(stride=2, padding=1),
-        nn.AvgPool2d(2),
-        *_conv_relu_norm(stride=2, padding=1),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(1024, n_classes),
+@final
+class ResNetBackbone(Backbone):
+    """The ResNet backbone: 3 blocks of 64 channels, then 4 wider ones at half the size.
+
+    The paper says that four blocks have stride 2, and that 32x32 images give 16x16 features. Only
+    the first of the four can have the stride.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int = 128) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+        self.layers = nn.Sequential(
+            ImageConv2d(in_channels, 64, 3, padding=1, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            *(BasicBlock(64, 64) for _ in range(3)),
+            BasicBlock(64, out_channels, stride=2),
+            *(BasicBlock(out_channels, out_channels) for _ in range(3)),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features of images."""
+        features: Tensor = self.layers(images)
+        return features
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return half of each side, rounded up."""
+        return (height + 1) // 2, (width + 1) // 2
+
+
+def networks() -> dict[str, Entry]:
+    """Return the networks of Table 1, Figure 4 with its ablations, and Figure 5."""
+    entries: dict[str, Entry] = {}
+    em_backbone = partial(ConvBackbone, kernel_size=4, stride=2, padding=1, batch_norm=True)
+    dynamic = partial(plain_capsnet, routing=DynamicRouting, coupled=False)
+    larger = partial(AttentionCapsNet, d=36, hidden=(20,))
+    sizes10 = ("0.56M", "1.83M", "7.99M", "12.45M", "0.45M", "1.71M", "18.92M", "11.17M")
+    sizes100 = ("1.46M", "2.80M", "31.59M", "36.04M", "0.50M", "1.76M", "19.01M", "11.22M")
+    for name, classes, ours, width, sizes in (
+        ("cifar10", 10, partial(AttentionCapsNet), 256, sizes10),
+        ("cifar100", 100, larger, 128, sizes100),
+    ):
+        simple = partial(simple_backbone, out_channels=width)
+        variants: dict[str, Callable[..., Network]] = {
+            "simple": partial(ours, backbone=simple),
+            "resnet": partial(ours, backbone=ResNetBackbone),
+            "simple-dynamic": dynamic,
+            "resnet-dynamic": partial(
+                dynamic, backbone=partial(ResNetBackbone, out_channels=256), stride=1
+            ),
+            "simple-em": partial(EMCapsNet, backbone=em_backbone, iterations=2),
+            "resnet-em": partial(EMCapsNet, backbone=ResNetBackbone, iterations=2),
+            "baseline": baseline_cnn,
+            "resnet18": resnet18,
+        }
+        for (variant, make), size in zip(variants.items(), sizes, strict=True):
+            entries[f"{name}-{variant}"] = Entry(make, CIFAR, classes, size)
+    ablations = {
+        "a": partial(AttentionCapsNet, layer_norm=False),
+        "b": partial(AttentionCapsNet, concurrent=False),
+        "c": partial(AttentionCapsNet, activated=True),
+    }
+    for letter, make in ablations.items():
+        entries[f"cifar10-simple-{letter}"] = Entry(make, CIFAR)
+    wide = partial(simple_backbone, out_channels=1024)
+    digits = partial(
+        AttentionCapsNet, backbone=wide, primary=Conv(3, 2), n_types=16, d=64, convs=(Conv(3, 1),)
     )
-    return Classifier(image_shape, n_classes, layers)
-
-
-def multimnist_cnn(
-    image_shape: ImageShape, n_classes: int, *, learned_pooling: bool = False
-) -> Classifier:
-    """The baseline CNN of Table 12, pooling by average or by one learned linear layer."""
-    channels, height, width = image_shape
-    features = nn.Sequential(
-        ImageConv2d(channels, 1024, 3, stride=2, padding=1),
-        nn.ReLU(),
-        *_conv_relu_norm(stride=2, padding=0),
-        *_conv_relu_norm(stride=1, padding=0),
-    )
-    positions = 1
-    for n in (height, width):
-        positions *= (((n - 1) // 2 + 1) - 3) // 2 + 1 - 2
-    pooling: list[nn.Module]
-    if learned_pooling:
-        pooling = [nn.Flatten(), nn.Linear(1024 * positions, 640)]
-    else:
-        pooling = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 640)]
-    return Classifier(
-        image_shape, n_classes, nn.Sequential(features, *pooling, nn.Linear(640, n_classes))
-    )
-
-
-def _conv_relu_norm(*, stride: int, padding: int) -> tuple[nn.Module, nn.Module, nn.Module]:
-    return (nn.Conv2d(1024, 1024, 3, stride, padding), nn.ReLU(), nn.BatchNorm2d(1024))
-
-
-def resnet18(image_shape: ImageShape, n_classes: int) -> Classifier:
-    """ResNet-18 with a 3x3 stem and no pooling after it, as usual for CIFAR."""
-    blocks: list[nn.Module] = []
-    width = 64
-    for channels in (64, 128, 256, 512):
-        blocks += [
-            BasicBlock(width, channels, stride=1 if channels == 64 else 2),
-            BasicBlock(channels, channels),
-        ]
-        width = channels
-    layers = nn.Sequential(
-        conv3x3(image_shape[0], 64),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        *blocks,
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(512, n_classes),
-    )
-    return Classifier(image_shape, n_classes, layers)
+    vector = partial(digits, matrix=False)
+    shape = (3, 36, 36)
+    entries |= {
+        "diversemultimnist-matrix": Entry(digits, shape),
+        "diversemultimnist-vector": Entry(vector, shape),
+        "diversemultimnist-vector-dynamic": Entry(
+            # squash makes votes of Tsai's scale too short to learn from; 0.1 as elsewhere
+            partial(vector, routing=DynamicRouting, weight_std=0.1),
+            shape,
+        ),
+        "diversemultimnist-baseline": Entry(multimnist_cnn, shape),
+        "diversemultimnist-baseline-learned": Entry(
+            partial(multimnist_cnn, learned_pooling=True), MULTI, paper="42.49M"
+        ),
+    }
+    return entries

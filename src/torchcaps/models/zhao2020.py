@@ -1,4 +1,4 @@
-"""The networks of Zhao 2020: ResNet-v2 blocks under capsules, for three routings alike."""
+"""The networks of Zhao 2020: ResNet-v2 blocks under capsules, with three routings."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,17 +10,19 @@ from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
 from torchcaps.layers import (
     Decoder,
+    DeconvolutionDecoder,
     LinearCapsules,
     PrimaryCapsules,
     VoteNorm,
 )
 from torchcaps.layers.votes import VoteNormFactory, keras_std
-from torchcaps.models.backbones import ResNetV2Backbone
+from torchcaps.models.backbones import Backbone, ConvBackbone, ImageConv2d, conv3x3, keras_norm
+from torchcaps.models.entry import CIFAR, MNIST, MULTI, WIDE, Entry
 from torchcaps.models.network import ImageShape, Network
-from torchcaps.routing import PairwiseRouting, RoutingFactory
+from torchcaps.models.sabour2017 import plain_capsnet
+from torchcaps.routing import DynamicRouting, EMRouting, PairwiseRouting, RoutingFactory
 
-__all__ = ["ResCapsNet"]
-
+__all__ = ["ResCapsNet", "ResNetV2Backbone", "networks"]
 
 INNER = partial(PairwiseRouting, unit=False)
 """Section 3.3: a capsule layer hands s_j to the next one, not the unit pose."""
@@ -28,25 +30,24 @@ INNER = partial(PairwiseRouting, unit=False)
 
 @final
 class ResCapsNet(Network):
-    """Figure 3: ResNet-v2 blocks, primary capsules, linear capsule layers with 4x4 poses.
+    """ResNet-v2 blocks, primary capsules and linear capsule layers with 4x4 poses (Figure 3).
 
     Scores are the activations of the class capsules: agreement, or length with dynamic routing.
 
     Args:
         image_shape: channels, height and width of the images.
-        n_classes: classes.
+        n_classes: number of classes.
         blocks: residual blocks of each of the three stages.
         hidden: sizes of the capsule layers before the class capsules.
         routing: routing of the class capsules.
-        inner_routing: routing of the layers before.
+        inner_routing: routing of the layers below.
         vote_norm: batch normalization of the votes.
-        glorot: start the vote weights as the authors' code does, by Keras' rule, which counts all
-            children and parents of a layer as inputs and outputs. Votes are then so short that the
-            epsilon of their normalization keeps them so. With longer ones, whose direction is all
-            that pairwise agreement sees, dynamic routing starts with every class at a length of
-            1 and was still guessing after 1,750 steps on affNIST's digits.
-        decoder: a decoder class, or None.
-        n_objects: objects in one image; as many classes are decoded at test time.
+        glorot: initialize the vote weights as the authors' code does, by Keras' rule, which counts
+            all children and parents of a layer as inputs and outputs. The votes are then so short
+            that the epsilon of their normalization keeps them short. With longer votes, dynamic
+            routing starts with every class at a length of 1.
+        decoder: decoder class, or None.
+        n_objects: objects in one image; evaluation decodes as many classes.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ResCapsNet(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Activations, poses and, with a decoder, reconstructions of the classes."""
+        """Return activations, poses and, with a decoder, reconstructions of the classes."""
         routed = self.primary(self.backbone(self.checked(images)))
         all_couplings = []
         for layer in (*self.layers, self.classes):
@@ -109,3 +110,100 @@ class ResCapsNet(Network):
         )
         kept = tuple(all_couplings) if couplings else ()
         return Output(scores, Capsules(routed.poses, scores), kept, reconstruction)
+
+
+@final
+class PreactivationBlock(nn.Module):
+    """The residual block of He 2016b: norm, ReLU, conv, norm, ReLU, conv, add."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Sequential(keras_norm(in_channels), nn.ReLU())
+        self.residual = nn.Sequential(
+            conv3x3(in_channels, out_channels, stride),
+            keras_norm(out_channels),
+            nn.ReLU(),
+            conv3x3(out_channels, out_channels),
+        )
+        self.shortcut: nn.Module | None = None
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Add the residual; a shortcut that changes the shape starts after the first ReLU."""
+        active: Tensor = self.first(features)
+        skipped = features if self.shortcut is None else self.shortcut(active)
+        total: Tensor = self.residual(active) + skipped
+        return total
+
+
+@final
+class ResNetV2Backbone(Backbone):
+    """The ResNet-v2 backbone: three stages of 16, 32 and 64 channels.
+
+    Args:
+        in_channels: channels of the images.
+        blocks: residual blocks of each stage.
+    """
+
+    out_channels = 64
+
+    def __init__(self, in_channels: int, blocks: tuple[int, int, int] = (8, 8, 8)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [
+            ImageConv2d(in_channels, 16, 3, padding=1, bias=False),
+            keras_norm(16),
+            nn.ReLU(),
+        ]
+        width = 16
+        for stage, count in enumerate(blocks):
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(PreactivationBlock(width, 16 * 2**stage, stride))
+                width = 16 * 2**stage
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features of images."""
+        features: Tensor = self.layers(images)
+        return features
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return a quarter of each side, rounded up twice."""
+        return (height + 3) // 4, (width + 3) // 4
+
+
+def networks() -> dict[str, Entry]:
+    """Return the networks of sections 4.1 to 4.4, with pairwise, dynamic and EM routing.
+
+    EM routing has 2 iterations, as in the code that the authors compare with.
+    """
+    backbone = partial(ConvBackbone, out_channels=64)
+    light = partial(plain_capsnet, backbone=backbone, n_types=8, coupled=False)
+    agreement = partial(light, routing=partial(PairwiseRouting, normalise=False))
+    dynamic = partial(light, routing=DynamicRouting)
+    em = partial(EMRouting, iterations=2)
+    shallow = partial(ResCapsNet, blocks=(1, 1, 1), hidden=())
+    decoded = partial(shallow, decoder=DeconvolutionDecoder)
+    capsule_norm = partial(VoteNorm, per="capsule")
+    overlapping = partial(
+        ResCapsNet, blocks=(3, 3, 3), hidden=(), decoder=DeconvolutionDecoder, n_objects=2
+    )
+    published: dict[str, Entry] = {
+        "cifar10": Entry(ResCapsNet, CIFAR, paper="less than 1M"),
+        "fashion-mnist": Entry(ResCapsNet, MNIST, paper="less than 1M"),
+        "svhn": Entry(ResCapsNet, CIFAR, paper="less than 1M"),
+        "affnist": Entry(decoded, WIDE, paper="196K + 199K"),
+        "multimnist": Entry(overlapping, MULTI, paper="457K"),
+        "smallnorb": Entry(partial(shallow, vote_norm=capsule_norm), (1, 32, 32), 5),
+    }
+    entries: dict[str, Entry] = {}
+    for name in ("cifar10", "fashion-mnist", "svhn"):
+        entries[f"{name}-light"] = Entry(agreement, published[name].image_shape)
+        entries[f"{name}-light-dynamic"] = Entry(dynamic, published[name].image_shape)
+    for name, entry in published.items():
+        entries[name] = entry
+        for suffix, routing in (("dynamic", DynamicRouting), ("em", em)):
+            make = partial(entry.make, routing=routing, inner_routing=routing, glorot=True)
+            entries[f"{name}-{suffix}"] = Entry(make, entry.image_shape, entry.n_classes)
+    return entries

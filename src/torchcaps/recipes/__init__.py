@@ -1,41 +1,53 @@
 """Every published row as a recipe: what to train, how, and the number its paper prints."""
 
-import difflib
-from collections.abc import Callable
-
-from torchcaps.errors import UsageError
-from torchcaps.recipes.base import Measure, Published, Recipe, Setting
-from torchcaps.recipes.choi2019 import choi
-from torchcaps.recipes.demo import demo
-from torchcaps.recipes.hinton2018 import hinton
-from torchcaps.recipes.modern import modern
-from torchcaps.recipes.sabour2017 import sabour
-from torchcaps.recipes.tsai2020 import tsai
-from torchcaps.recipes.yang2021 import yang
-from torchcaps.recipes.zhao2020 import zhao
-
-__all__ = ["PAPERS", "RECIPES", "Measure", "Published", "Recipe", "Setting", "get"]
-
-PAPERS: tuple[Callable[[], list[Recipe]], ...] = (
-    sabour,
-    hinton,
-    tsai,
-    choi,
-    zhao,
-    yang,
-    modern,
-    demo,
+from torchcaps.errors import UsageError, suggest
+from torchcaps.recipes import choi2019, hinton2018, sabour2017, tsai2020, yang2021, zhao2020
+from torchcaps.recipes.base import (
+    Measure as Measure,
+    Published as Published,
+    Recipe as Recipe,
+    Setting as Setting,
 )
-"""What makes the recipes, in the order they are listed."""
+from torchcaps.recipes.demo import demo
+from torchcaps.recipes.presets import named
 
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for paper in PAPERS for recipe in paper()}
+_MODERN_ORDER = (
+    "sabour2017/mnist-modern",
+    "choi2019/mnist-modern",
+    "yang2021/mnist-l1-modern",
+    "yang2021/mnist-l2-modern",
+    "sabour2017/multimnist-modern",
+    "tsai2020/diversemultimnist-matrix-modern",
+    "tsai2020/diversemultimnist-vector-modern",
+    "tsai2020/cifar10-resnet-modern",
+    "zhao2020/cifar10-modern",
+    "zhao2020/fashion-mnist-modern",
+    "choi2019/cifar10-modern",
+)
+"""Modern recipes by data set: digits, overlapping digits, pictures; others come last."""
+
+
+def _modern() -> list[Recipe]:
+    papers = (sabour2017, tsai2020, choi2019, zhao2020, yang2021)
+    rank = {name: number for number, name in enumerate(_MODERN_ORDER)}
+    recipes = [recipe for paper in papers for recipe in paper.modern()]
+    return sorted(recipes, key=lambda recipe: rank.get(recipe.name, len(rank)))
+
+
+def all_recipes() -> list[Recipe]:
+    """Return every recipe of the package: the published, the modern, the demo's."""
+    papers = (sabour2017, hinton2018, tsai2020, choi2019, zhao2020, yang2021)
+    published = [recipe for paper in papers for recipe in paper.published()]
+    return [*published, *_modern(), *demo()]
+
+
+RECIPES: dict[str, Recipe] = named(all_recipes())
 """Name -> recipe, as ``paper/dataset-variant``."""
 
 
 def get(name: str) -> Recipe:
-    """The recipe of that name."""
+    """Return the recipe of the package with this name."""
     if name in RECIPES:
         return RECIPES[name]
-    near = difflib.get_close_matches(name, RECIPES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "torchcaps list names them all"
+    hint = suggest(name, RECIPES, otherwise="torchcaps list names them all")
     raise UsageError(f"there is no recipe {name!r}: {hint}")

@@ -1,36 +1,52 @@
-"""A recipe: everything that decides a training run, and the number its paper prints for it."""
+"""A recipe: everything that determines a training run, and the number its paper prints."""
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import torch
 
 from torchcaps.data import Transform
-from torchcaps.errors import UsageError
+from torchcaps.errors import UsageError, suggest
 from torchcaps.recipes.losses import Loss, cross_entropy
 from torchcaps.recipes.schedules import Schedule, constant
 
 __all__ = ["Measure", "Published", "Recipe", "Setting"]
 
 Measure = Literal["top1", "top2", "threshold"]
-"""When an image counts as right: the best class is its label; the two best are its two labels
-(Sabour's MultiMNIST); the classes with a sigmoid above one half are its labels
-(DiverseMultiMNIST)."""
+"""When an image is classified correctly.
+
+- "top1": the best class is its label.
+- "top2": the two best classes are its two labels (Sabour's MultiMNIST).
+- "threshold": its labels are the classes with a sigmoid above one half (DiverseMultiMNIST).
+"""
 
 Setting = bool | int | float | str | None
+
+T = TypeVar("T")
+
+
+def setting(
+    default: T, low: float = -math.inf, high: float = math.inf, *, settable: bool = True
+) -> T:
+    """Declare a field with its default and its range; ``--set`` may change it if ``settable``."""
+    metadata: dict[str, Any] = {"settable": settable}
+    if low > -math.inf:
+        metadata["range"] = (low, high)
+    declared: T = field(default=default, metadata=metadata)
+    return declared
 
 
 @dataclass(frozen=True)
 class Published:
-    """What a paper prints for a row.
+    """The number that a paper prints.
 
     Attributes:
         where: table, figure or section.
-        value: percent correct; None where the paper shows a curve or nothing.
+        value: accuracy in percent; None where the paper shows a curve or nothing.
         spread: standard deviation in percent, where it is printed.
         what: what was measured, such as "best test epoch, mean of 5 runs".
     """
@@ -43,7 +59,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run that is decided but for its seed; listing one changes nothing.
+    """A training run, determined except for its seed.
 
     Attributes:
         name: ``paper/dataset-variant``.
@@ -51,38 +67,39 @@ class Recipe:
         dataset: name of the data set, as :func:`torchcaps.data.load` knows it.
         published: the paper's number.
         notes: what differs from the paper's text, and why.
-        iterations: routing iterations; None leaves the network's own.
-        train_transforms: what training images go through, in order.
-        test_transforms: what validation and test images go through.
-        resize: side images are resized to when they are loaded; 0 leaves them.
-        test_dataset: another data set to score at the end, trained on none of it.
-        test_draws: how often a test set made of digits, such as MultiMNIST's pairs, is drawn for
-            its score: 10,000 pairs say 95 % to 0.2 (one standard error), ten times as many to 0.07.
-        measure: when an image counts as right.
-        loss: of scores, targets, step and label smoothing; see `torchcaps.recipes.losses`.
-        label_smoothing: share of the target spread over all classes.
-        reconstruction_weight: of the decoder's squared error; 0 trains no decoder.
-        reconstruction: whether that error is summed or averaged over an image's pixels.
+        iterations: routing iterations; None keeps the network's own number.
+        train_transforms: transforms of the training images, in order.
+        test_transforms: transforms of the validation and test images, in order.
+        resize: side length to which images are resized when they are loaded; 0 keeps their size.
+        test_dataset: another data set for the test score, never trained on.
+        test_draws: how often a generated test set, such as MultiMNIST's pairs, is drawn for its
+            score. One draw of 10,000 pairs has a standard error of 0.2 points at 95 %, ten draws
+            have 0.07.
+        measure: when an image is classified correctly.
+        loss: function of scores, targets, step and label smoothing; see `torchcaps.recipes.losses`.
+        label_smoothing: share of the target that is spread over all classes.
+        reconstruction_weight: weight of the decoder's squared error; 0 trains no decoder.
+        reconstruction: sum or mean of that error over the pixels of an image.
         optimizer: a class of `torch.optim`, or a partial of one.
-        lr: learning rate the schedule multiplies.
-        weight_decay: of every parameter.
+        lr: learning rate, multiplied by the schedule.
+        weight_decay: weight decay of every parameter.
         decay_all: also decay biases, norms and other vectors.
         schedule: factor of the learning rate by progress; see `torchcaps.recipes.schedules`.
-        warmup: epochs in which the learning rate rises from 0, before anything else.
+        warmup: epochs in which the learning rate first rises from 0.
         epochs: passes over the training images.
-        batch_size: images of one step, over all processes.
-        norm_batch: images that batch normalization of feature maps takes its statistics over while
-            it trains, as on one of a paper's GPUs; 0 for all that a process has of a batch.
+        batch_size: images per step, over all processes.
+        norm_batch: images over which batch normalization of feature maps computes its statistics
+            in training, as on one of a paper's GPUs; 0 for the whole batch of a process.
         clip: largest norm of the gradient; 0 does not clip.
-        average: decay of the exponential moving average of the weights that is evaluated; 0 for
-            the weights themselves.
-        coefficient_lr: of the ascent on discriminative routing's coefficients; 0 trains them with
-            the weights.
-        coefficient_optimizer: what takes those steps.
-        coefficient_every: weight steps for each step on the coefficients.
-        hold_out: choose the epoch on a held-out tenth of the training images; otherwise train on
-            all of them and take the last epoch, but for a user's folder with nothing to score.
-        ensemble: how many seeds the published number sums the scores of.
+        average: decay of the exponential moving average of the weights that is evaluated; 0
+            evaluates the weights themselves.
+        coefficient_lr: learning rate of the ascent on discriminative routing's coefficients; 0
+            trains them with the weights.
+        coefficient_optimizer: optimizer of the ascent.
+        coefficient_every: weight steps per step on the coefficients.
+        hold_out: choose the epoch on a held-out tenth of the training images. Otherwise train on
+            all of them and take the last epoch, except for a user's folder without test images.
+        ensemble: number of seeds whose scores the published number sums.
         precision: "float32", "bfloat16" (autocast) or "auto": bfloat16 on a GPU.
         channels_last: memory format of images and convolutions on a GPU.
         compile: compile the network.
@@ -95,42 +112,42 @@ class Recipe:
     dataset: str
     published: Published
     notes: str = ""
-    iterations: int | None = None
+    iterations: int | None = setting(None, 1, 100)
     train_transforms: tuple[Transform, ...] = ()
     test_transforms: tuple[Transform, ...] = ()
-    resize: int = 0
+    resize: int = setting(0, 0, 4096)
     test_dataset: str = ""
-    test_draws: int = 1
+    test_draws: int = setting(1, 1, 1000)
     measure: Measure = "top1"
     loss: Loss = cross_entropy
-    label_smoothing: float = 0.0
-    reconstruction_weight: float = 0.0
+    label_smoothing: float = setting(0.0, 0, 0.999)
+    reconstruction_weight: float = setting(0.0, 0)
     reconstruction: Literal["sum", "mean"] = "sum"
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    decay_all: bool = True
+    lr: float = setting(1e-3, 0, 1e6)
+    weight_decay: float = setting(0.0, 0, 1e6)
+    decay_all: bool = setting(True)
     schedule: Schedule = constant
-    warmup: float = 0.0
-    epochs: int = 10
-    batch_size: int = 128
-    norm_batch: int = 0
-    clip: float = 0.0
-    average: float = 0.0
-    coefficient_lr: float = 0.0
+    warmup: float = setting(0.0, 0, 1e6)
+    epochs: int = setting(10, 1, 1_000_000)
+    batch_size: int = setting(128, 1, 1_000_000)
+    norm_batch: int = setting(0, 0, 1_000_000)
+    clip: float = setting(0.0, 0)
+    average: float = setting(0.0, 0, 0.999999)
+    coefficient_lr: float = setting(0.0, 0, 1e6)
     coefficient_optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
-    coefficient_every: int = 1
-    hold_out: bool = True
-    ensemble: int = 1
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    channels_last: bool = True
-    compile: bool = False
-    limit: int = 0
-    test_limit: int = 0
+    coefficient_every: int = setting(1, 1, 1_000_000)
+    hold_out: bool = setting(True)
+    ensemble: int = setting(1, 1, 1000, settable=False)
+    precision: Literal["auto", "float32", "bfloat16"] = setting("auto")
+    channels_last: bool = setting(True)
+    compile: bool = setting(False)
+    limit: int = setting(0, 0, 1_000_000_000)
+    test_limit: int = setting(0, 0, 1_000_000_000)
     changed: dict[str, Setting] = field(default_factory=dict, compare=False)
-    """What :meth:`override` changed: a run with any of these is not the published row."""
+    """The settings that :meth:`override` changed; such a run is not the published row."""
     asked: frozenset[str] = field(default=frozenset(), compare=False)
-    """What :meth:`override` was told, also where that is the recipe's own value."""
+    """The settings that :meth:`override` was given, changed or not."""
 
     def __post_init__(self) -> None:
         for key, (low, high) in RANGES.items():
@@ -146,25 +163,24 @@ class Recipe:
                 raise UsageError(f"{key} must be one of {names}, not {getattr(self, key)!r}")
 
     def variant(self, name: str, **changes: Any) -> "Recipe":
-        """Another published row: this recipe under another name, with these fields changed."""
+        """Return this recipe under another name, with these fields changed."""
         return dataclasses.replace(self, name=name, **changes)
 
     def settings(self) -> dict[str, Setting]:
-        """Every scalar of the recipe that a run may change, and its value."""
+        """Return every setting that a run may change, and its value."""
         return {key: getattr(self, key) for key in SETTABLE}
 
     def override(self, **changes: Setting) -> "Recipe":
-        """The same recipe with other scalars; remembers which."""
+        """Return this recipe with other settings; it records which ones changed."""
         if unknown := [key for key in changes if key not in SETTABLE]:
             raise UsageError(_unknown(unknown[0]))
-        checked = {key: _as_type(key, value) for key, value in changes.items()}
-        kept = {key: value for key, value in checked.items() if getattr(self, key) != value}
-        arguments: dict[str, Any] = {**kept, "changed": {**self.changed, **kept}}
-        arguments["asked"] = self.asked.union(changes)
-        return dataclasses.replace(self, **arguments)
+        asked = {key: _as_type(key, value) for key, value in changes.items()}
+        changed = {key: value for key, value in asked.items() if getattr(self, key) != value}
+        arguments: dict[str, Any] = {**changed, "changed": {**self.changed, **changed}}
+        return dataclasses.replace(self, **arguments, asked=self.asked.union(asked))
 
     def parse(self, texts: list[str]) -> "Recipe":
-        """Override from ``key=value`` texts, as the command line takes them."""
+        """Override settings from ``key=value`` texts, as the command line takes them."""
         changes: dict[str, Setting] = {}
         for text in texts:
             key, equals, value = text.partition("=")
@@ -176,68 +192,33 @@ class Recipe:
         return self.override(**changes)
 
 
+def _kind(annotation: Any) -> type:
+    """Return the type of a setting: int of ``int | None``, str of a Literal of strings."""
+    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
+    return kinds[0] if isinstance(kinds[0], type) else type(kinds[0])
+
+
+_FIELDS = dataclasses.fields(Recipe)
+
+SETTABLE: dict[str, type] = {f.name: _kind(f.type) for f in _FIELDS if f.metadata.get("settable")}
+"""The settings that ``--set`` may change, and their types."""
+
 RANGES: dict[str, tuple[float, float]] = {
-    "iterations": (1, 100),
-    "resize": (0, 4096),
-    "test_draws": (1, 1000),
-    "label_smoothing": (0, 0.999),
-    "reconstruction_weight": (0, math.inf),
-    "lr": (0, 1e6),
-    "weight_decay": (0, 1e6),
-    "warmup": (0, 1e6),
-    "epochs": (1, 1_000_000),
-    "batch_size": (1, 1_000_000),
-    "norm_batch": (0, 1_000_000),
-    "clip": (0, math.inf),
-    "average": (0, 0.999999),
-    "coefficient_lr": (0, 1e6),
-    "coefficient_every": (1, 1_000_000),
-    "ensemble": (1, 1000),
-    "limit": (0, 1_000_000_000),
-    "test_limit": (0, 1_000_000_000),
+    f.name: f.metadata["range"] for f in _FIELDS if "range" in f.metadata
 }
 CHOICES: dict[str, tuple[str, ...]] = {
-    "measure": ("top1", "top2", "threshold"),
-    "reconstruction": ("sum", "mean"),
-    "precision": ("auto", "float32", "bfloat16"),
+    f.name: get_args(f.type) for f in _FIELDS if get_origin(f.type) is Literal
 }
-SETTABLE: dict[str, type] = {
-    "iterations": int,
-    "resize": int,
-    "test_draws": int,
-    "label_smoothing": float,
-    "reconstruction_weight": float,
-    "lr": float,
-    "weight_decay": float,
-    "decay_all": bool,
-    "warmup": float,
-    "epochs": int,
-    "batch_size": int,
-    "norm_batch": int,
-    "clip": float,
-    "average": float,
-    "coefficient_lr": float,
-    "coefficient_every": int,
-    "hold_out": bool,
-    "precision": str,
-    "channels_last": bool,
-    "compile": bool,
-    "limit": int,
-    "test_limit": int,
-}
-"""What ``--set`` may change, and its type."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
 
 def _unknown(key: str) -> str:
-    near = difflib.get_close_matches(key, SETTABLE, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SETTABLE)}"
-    return f"a recipe has no setting {key!r}: {hint}"
+    return f"a recipe has no setting {key!r}: {suggest(key, SETTABLE)}"
 
 
 def _from_text(key: str, text: str) -> Setting:
-    """A setting's value as written on a command line."""
+    """Return the value of a setting as written on a command line."""
     kind = SETTABLE[key]
     if kind is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -253,7 +234,7 @@ def _from_text(key: str, text: str) -> Setting:
 
 
 def _as_type(key: str, value: Setting) -> Setting:
-    """The value, if it is of the setting's type."""
+    """Return the value if it has the type of the setting."""
     kind = SETTABLE[key]
     if kind is float and type(value) is int:
         value = float(value)

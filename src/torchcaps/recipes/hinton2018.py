@@ -1,8 +1,8 @@
-"""Hinton 2018, https://openreview.net/forum?id=HJWLfGWRb: smallNORB.
+"""Hinton 2018: smallNORB.
 
-Images are resized to 48x48; training sees random crops of 32x32 with random brightness and
-contrast, the test the middle, one crop. Optimizer, decay and margin are those of the authors'
-code. The paper does not say how long it trains; the code stops at 2,000,000 steps.
+Images are resized to 48x48. Training takes random 32x32 crops with random brightness and contrast;
+the test takes one central crop. Optimizer, decay and margin are those of the authors' code. The
+paper does not say how long it trains; the code stops at 2,000,000 steps.
 """
 
 from functools import partial
@@ -12,11 +12,11 @@ from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import spread
 from torchcaps.recipes.schedules import exponential
 
-__all__ = ["hinton"]
+__all__ = ["published"]
 
 
-def hinton() -> list[Recipe]:
-    """The network of the paper, and the small one."""
+def published() -> list[Recipe]:
+    """Return the network of the paper, and the small one."""
     smallnorb = Recipe(
         "hinton2018/smallnorb",
         "hinton2018/smallnorb",

@@ -1,4 +1,4 @@
-"""The papers' losses in one form: scores, targets, the step so far, label smoothing."""
+"""The papers' losses as functions of scores, targets, step and label smoothing."""
 
 from typing import Protocol
 
@@ -12,24 +12,24 @@ __all__ = ["Loss", "binary_cross_entropy", "cross_entropy", "margin", "spread"]
 
 
 class Loss(Protocol):
-    """What a recipe trains with, beside the reconstruction."""
+    """The loss of a recipe, without the reconstruction."""
 
     def __call__(
         self, scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float
     ) -> Tensor:
-        """The loss of a batch.
+        """Return the loss of a batch.
 
         Args:
-            scores: of the network, ``[b n]``.
+            scores: scores ``[b n]`` of the network.
             targets: class numbers ``[b]``, or zeros and ones ``[b n]`` for several objects.
-            step: optimizer steps taken so far, a float tensor without axes.
-            smoothing: share of the target spread over all classes.
+            step: number of optimizer steps so far, a float tensor without axes.
+            smoothing: share of the target that is spread over all classes.
         """
         ...
 
 
 def margin(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
-    """Margin loss of lengths (Sabour 2017, Eq. 4)."""
+    """Return the margin loss of lengths (Sabour 2017, Eq. 4)."""
     _no_smoothing(smoothing, "margin")
     return functional.margin_loss(scores, targets)
 
@@ -37,36 +37,37 @@ def margin(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -
 def spread(
     scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float, rise: int = 50_000
 ) -> Tensor:
-    """Spread loss of activations (Hinton 2018, Eq. 3), its margin rising with the steps.
+    """Return the spread loss of activations (Hinton 2018, Eq. 3); its margin grows with the step.
 
     Args:
         scores: see :class:`Loss`.
-        targets: likewise.
-        step: likewise.
-        smoothing: likewise.
-        rise: the margin is half-way up after 4 times so many steps; 50,000 is the authors' code.
+        targets: see :class:`Loss`.
+        step: see :class:`Loss`.
+        smoothing: must be 0.
+        rise: a quarter of the steps after which the margin is half-way between 0.2 and 0.99; the
+            authors' code has 50,000.
     """
     _no_smoothing(smoothing, "spread")
-    up = torch.sigmoid((step / rise - 4).clamp(max=10))
-    return functional.spread_loss(scores, targets, margin=0.2 + 0.79 * up)
+    growth = torch.sigmoid((step / rise - 4).clamp(max=10))
+    return functional.spread_loss(scores, targets, margin=0.2 + 0.79 * growth)
 
 
 def cross_entropy(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
-    """Softmax cross-entropy."""
+    """Return the softmax cross-entropy."""
     return functional.cross_entropy_loss(scores, targets, label_smoothing=smoothing)
 
 
 def binary_cross_entropy(
     scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float, mean: bool = False
 ) -> Tensor:
-    """Sigmoid cross-entropy, each class for itself; smoothing draws targets towards one half.
+    """Return the sigmoid cross-entropy of each class; smoothing moves targets towards one half.
 
     Args:
         scores: see :class:`Loss`.
-        targets: likewise.
-        step: likewise.
-        smoothing: likewise.
-        mean: over the classes; otherwise they are summed.
+        targets: see :class:`Loss`.
+        step: see :class:`Loss`.
+        smoothing: see :class:`Loss`.
+        mean: average over the classes instead of summing.
     """
     soft = functional.multi_hot(targets, scores) * (1 - smoothing) + smoothing / 2
     loss = functional.binary_cross_entropy_loss(scores, soft)

@@ -1,7 +1,7 @@
-"""Learning rates by progress: pure functions, so that a resumed run needs nothing restored.
+"""Learning rate schedules: pure functions of progress, so that resuming restores no state.
 
-Each takes a :class:`Clock` and gives the factor of the recipe's learning rate. Moments are written
-as shares of the whole run where a paper writes epochs, so that a shortened run keeps the shape.
+Each takes a :class:`Clock` and returns the factor of the recipe's learning rate. Points in time are
+shares of the run where a paper counts epochs, so that a shorter run keeps the shape.
 """
 
 import math
@@ -21,10 +21,10 @@ __all__ = [
 
 
 class Clock(NamedTuple):
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
-        step: optimizer steps taken.
+        step: optimizer steps so far.
         steps: steps of the whole run.
         steps_per_epoch: steps of one epoch.
     """
@@ -35,7 +35,7 @@ class Clock(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the run that is done, 0 to 1."""
+        """The share of the run that is done, 0 to 1."""
         return self.step / max(1, self.steps)
 
 
@@ -43,34 +43,34 @@ Schedule = Callable[[Clock], float]
 
 
 def constant(clock: Clock) -> float:
-    """The same learning rate throughout."""
+    """Keep the learning rate constant."""
     return 1.0
 
 
 def exponential(clock: Clock, *, rate: float, every: int, floor: float = 0.0) -> float:
-    """Multiplied by ``rate`` over ``every`` steps, continuously, down to ``floor``."""
+    """Multiply by ``rate`` over ``every`` steps, continuously, down to ``floor``."""
     return max(floor, math.pow(rate, clock.step / every))
 
 
 def milestones(clock: Clock, *, at: tuple[float, ...], factor: float = 0.1) -> float:
-    """Multiplied by ``factor`` at each of these shares of the run."""
-    # half a step of room: 150 / 350 of a run's steps is a whole number but for rounding
+    """Multiply by ``factor`` at each of these shares of the run."""
+    # a share such as 150 / 350 of the steps may round to just above a whole number
     passed = sum(clock.step + 0.5 > share * clock.steps for share in at)
     return math.pow(factor, passed)
 
 
 def inverse_time(clock: Clock, *, decay: float, at: float = math.inf, factor: float = 0.5) -> float:
-    """Divided by 1 + ``decay`` times the steps, and multiplied by ``factor`` from ``at`` on."""
+    """Divide by 1 + ``decay`` times the steps; from the share ``at`` on, multiply by ``factor``."""
     return (factor if clock.share >= at else 1.0) / (1 + decay * clock.step)
 
 
 def cosine(clock: Clock, *, end: float = 0.0) -> float:
-    """Half a cosine from 1 to ``end``."""
+    """Follow half a cosine from 1 to ``end``."""
     return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * min(1.0, clock.share)))
 
 
 def one_cycle(clock: Clock, *, peak: float = 0.2, start: float = 0.04, end: float = 1e-4) -> float:
-    """Straight from ``start`` to 1 at the share ``peak`` of the run, straight down to ``end``."""
+    """Rise linearly from ``start`` to 1 at the share ``peak`` of the run, then fall to ``end``."""
     share = min(1.0, clock.share)
     if share < peak:
         return start + (1 - start) * share / peak

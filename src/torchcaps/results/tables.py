@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.errors import InputError
+from torchcaps.papers import PAPERS
 from torchcaps.results.record import Row
 from torchcaps.storage import write_text
 
@@ -36,16 +37,8 @@ RUN_HEADINGS = (
     "date",
 )
 
-TITLES = {
-    "sabour2017": "Sabour 2017",
-    "hinton2018": "Hinton 2018",
-    "choi2019": "Choi 2019",
-    "tsai2020": "Tsai 2020",
-    "zhao2020": "Zhao 2020",
-    "yang2021": "Yang 2021",
-    "demo": "Demo",
-}
-"""How the papers are headed, in order; the part of a recipe's name before the slash."""
+TITLES = {**{key: paper.label for key, paper in PAPERS.items()}, "demo": "Demo"}
+"""Headings in order, by the part of a recipe's name before the slash."""
 
 EPOCHS = re.compile(r"epochs=\d+ of (\d+)(?: |$)")
 """A changed number of epochs, and the recipe's own."""
