@@ -16,7 +16,9 @@ __all__ = ["environment", "evaluate", "train"]
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A name that `torchcaps list` shows.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A name that `torchcaps list` shows, or your FILE.py:NAME.")
+    ],
     data_dir: DataDir = None,
     data: Annotated[
         Path | None, typer.Option(help="Your own images, a folder per class, instead.")
@@ -59,13 +61,13 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a recipe: progress bar, checkpoints, resume, a row of results at the end."""
-    from torchcaps.recipes import get
+    from torchcaps.recipes.loading import find_recipe, is_recipe_file
     from torchcaps.train import train as run
     from torchcaps.train.loop import check_seed
     from torchcaps.train.outputs.folder import default_folder
     from torchcaps.train.outputs.report import reporter_for
 
-    chosen = get(recipe).parse(settings or [])
+    chosen = find_recipe(recipe).parse(settings or [])
     check_seed(seed + seeds - 1)  # before any of them is trained
     relief = (
         f"set a batch_size below {chosen.batch_size}, such as --set batch_size="
@@ -94,7 +96,7 @@ def train(
                 command=_command(),
             )
         rows.append(row)
-        folders.append(folder or default_folder(recipe, number))
+        folders.append(folder or default_folder(chosen.name, number))
     if not leads:
         return
     if as_json:
@@ -109,7 +111,13 @@ def train(
     if chosen.ensemble > 1 and seeds > 1:
         from torchcaps.train.evaluation.files import evaluate_files
 
-        summed = evaluate_files(folders, data_dir=data_dir, own_data=data, device=device)
+        summed = evaluate_files(
+            folders,
+            recipe=chosen if is_recipe_file(recipe) else None,
+            data_dir=data_dir,
+            own_data=data,
+            device=device,
+        )
         typer.echo(f"ensemble of {seeds}: {summed['ensemble']['percent']:.2f} %")
 
 
@@ -134,7 +142,10 @@ def evaluate(
         typer.Argument(help="Run folders, weight files or recipes; several are an ensemble."),
     ],
     recipe: Annotated[
-        str | None, typer.Option(help="Whose data and transforms; default the run's own.")
+        str | None,
+        typer.Option(
+            help="Recipe of data and transforms, or your FILE.py:NAME; default the run's."
+        ),
     ] = None,
     data_dir: DataDir = None,
     data: Annotated[
@@ -153,12 +164,14 @@ def evaluate(
 ) -> None:
     """Score trained networks on real images; several together are an ensemble."""
     from torchcaps.recipes import RECIPES
+    from torchcaps.recipes.loading import is_recipe_file, load_recipe
     from torchcaps.train.evaluation.files import evaluate_files
 
+    user_recipe = load_recipe(recipe) if recipe and is_recipe_file(recipe) else None
     with counting() as progress:
         scores = evaluate_files(
             runs,
-            recipe=recipe,
+            recipe=user_recipe or recipe,
             data_dir=data_dir,
             own_data=data,
             split=split,

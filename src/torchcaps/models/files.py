@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchcaps.errors import InputError, MissingFileError
 from torchcaps.models.network import Network
 from torchcaps.models.packed import Tensors, fold, pack, unpack
-from torchcaps.models.zoo import ZOO, build
+from torchcaps.models.zoo import NAME, ZOO, build
 from torchcaps.storage import write_bytes
 
 __all__ = ["architecture", "describe", "load", "load_weights", "save", "save_packed"]
@@ -159,6 +159,11 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
         raise InputError(f"{path} does not say which torchcaps network it holds") from None
     if not _is_architecture(described):
         raise InputError(f"{path} names a network that this version does not know")
+    if (name := described["network"]) not in ZOO:
+        raise InputError(
+            f"{path} holds the network {name!r}, which this version does not know: if it is your "
+            f"own, call torchcaps.register_network({name!r}, ...) first"
+        )
     described.pop(HASH, None)
     return {"trained": {}, "classes": [], **described}, fold(stored)
 
@@ -179,7 +184,7 @@ def _tensors(path: str | Path) -> dict[str, Tensor]:
 
 
 def _is_architecture(described: object) -> bool:
-    """Whether metadata name a known network and overrides of sensible types and sizes."""
+    """Return whether metadata hold a network's name and overrides of valid types and sizes."""
     if not isinstance(described, dict):
         return False
     if set(described) - {"trained", "classes", HASH} != {"network", "overrides"}:
@@ -191,7 +196,7 @@ def _is_architecture(described: object) -> bool:
     if type(trained) is not dict or not all(type(v) in (str, int, float) for v in trained.values()):
         return False
     name, overrides = described["network"], described["overrides"]
-    if type(name) is not str or name not in ZOO or type(overrides) is not dict:
+    if type(name) is not str or not NAME.fullmatch(name) or type(overrides) is not dict:
         return False
     for key, value in overrides.items():
         if key == "image_shape":

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from torchcaps.errors import UsageError, suggest
 from torchcaps.models import choi2019, demo, hinton2018, sabour2017, tsai2020, yang2021, zhao2020
@@ -68,11 +69,15 @@ def register_network(
     entry = Entry(make, image_shape, n_classes)
     if name in ZOO:
         if ZOO[name] != entry:
-            raise UsageError(f"there is a network {name!r} already: choose another name")
+            raise UsageError(
+                f"there is another network {name!r} already: choose another name, or start a new "
+                "Python process if you changed this one"
+            )
         return
     refused = f"{name!r} cannot be registered:"
-    if not callable(make):
-        raise UsageError(f"{refused} make must be a class or a function, not {make!r}")
+    if isinstance(make, nn.Module) or not callable(make):
+        what = f"a {type(make).__name__}" if isinstance(make, nn.Module) else repr(make)
+        raise UsageError(f"{refused} make must be a class or a function, not {what}")
     call = f"make({image_shape}, {n_classes})"
     try:
         with torch.device("meta"):

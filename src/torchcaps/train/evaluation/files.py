@@ -68,13 +68,18 @@ def _without_weights(run: RunFolder) -> str:
     return f"{run.path} holds no finished run: {run.weights.name} is not there yet"
 
 
-def find_recipe(path: Path, network: Network) -> Recipe:
-    """The recipe of a run folder or of shipped weights, or the first that trains this network.
+def find_recipe(path: Path, network: Network, loaded: Recipe | None = None) -> Recipe:
+    """Return the recipe of a run folder or of shipped weights, or the first for this network.
 
     A run that held no images out has none to be scored on but those it was trained on.
+
+    Args:
+        path: the run folder or the weight file.
+        network: its network.
+        loaded: a recipe that is not in the package; the run may be one of it.
     """
     if described := _described(path):
-        found = get(str(described.get("recipe")))
+        found = _recipe(str(described.get("recipe")), loaded)
         settings = {**found.settings(), **(described.get("settings") or {})}
         kept = {key: settings[key] for key in ("hold_out", "resize", "test_draws")}
         kept = {key: value for key, value in kept.items() if value != getattr(found, key)}
@@ -90,6 +95,22 @@ def find_recipe(path: Path, network: Network) -> Recipe:
         if recipe.network == network.name:
             return recipe
     raise UsageError(f"no recipe trains {network.name}: say which data to use with --recipe")
+
+
+def _recipe(name: str, loaded: Recipe | None) -> Recipe:
+    """Return the recipe that a run names: the loaded one, or one of the package."""
+    return loaded if loaded is not None and loaded.name == name else get(name)
+
+
+def _check_recipes(places: Sequence[Path]) -> None:
+    """Refuse runs of a recipe that is not in the package."""
+    for place in places:
+        name = _described(place).get("recipe")
+        if name is not None and str(name) not in RECIPES:
+            raise UsageError(
+                f"{place} was trained with the recipe {name!r}, which is not in the package: give "
+                "its file, such as --recipe my_recipe.py:recipe"
+            )
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -111,14 +132,14 @@ def _trained_on(path: Path, network: Network, own: Path) -> TrainedOn:
     return "recipe" if same else "own"
 
 
-def _classes(path: Path) -> tuple[str, ...]:
-    """Names of the classes a network was trained on, by label; none where no file says them."""
+def _classes(path: Path, loaded: Recipe | None) -> tuple[str, ...]:
+    """Return the names of a network's classes by label; none where no file says them."""
     said = describe(find_weights(path))
     described = _described(path) or said["trained"]
     named = said["classes"] or described.get("classes") or ()
     if named or described.get("data") is not None or "recipe" not in described:
         return tuple(named)
-    return find(get(str(described["recipe"])).dataset).classes
+    return find(_recipe(str(described["recipe"]), loaded).dataset).classes
 
 
 def check_held_out(place: Path, own: Path) -> None:
@@ -133,16 +154,18 @@ def check_held_out(place: Path, own: Path) -> None:
         )
 
 
-def _chosen(paths: Sequence[Path], networks: Sequence[Network]) -> tuple[Recipe, Path | None]:
-    """The recipe and the user's own images of runs, which must have seen images alike.
+def _chosen(
+    paths: Sequence[Path], networks: Sequence[Network], loaded: Recipe | None
+) -> tuple[Recipe, Path | None]:
+    """Return the recipe and the user's own images of runs, which must have seen images alike.
 
     What one of them was trained on is no validation image of any.
     """
-    first = find_recipe(paths[0], networks[0])
+    first = find_recipe(paths[0], networks[0], loaded)
     recipes = [first]
     own = _described(paths[0]).get("data")
     for path, network in zip(paths[1:], networks[1:], strict=True):
-        other = find_recipe(path, network)
+        other = find_recipe(path, network, loaded)
         recipes.append(other)
         same = all(
             getattr(other, key) == getattr(first, key)
@@ -172,7 +195,7 @@ def _sources(
     if own is not None:
         pairs = zip(places, networks, strict=True)
         known = {_trained_on(place, network, own) for place, network in pairs}
-        named = {_classes(place) for place in places} - {()}
+        named = {_classes(place, chosen) for place in places} - {()}
     if len(known) > 1 or len(named) > 1:
         names = " and ".join(map(str, paths))
         raise UsageError(f"{names} were trained on different images: score them one by one")
@@ -210,7 +233,7 @@ def _part(sources: Sources, split: str, whose: str) -> Source:
 def evaluate_files(
     paths: Sequence[Path],
     *,
-    recipe: str | None = None,
+    recipe: str | Recipe | None = None,
     data_dir: Path | None = None,
     own_data: Path | None = None,
     split: str = "test",
@@ -225,7 +248,8 @@ def evaluate_files(
     Args:
         paths: run folders, weight files, or names of recipes whose weights are shipped; all are
             scored in float32.
-        recipe: whose data and transforms to use; None for the run's own.
+        recipe: whose data and transforms to use; None for the run's own. Runs of a recipe that is
+            not in the package need the recipe itself.
         data_dir: the data folder.
         own_data: a folder with one folder of images per class, instead; None for the run's own.
             They are resized and normalized as the network's training images were, and all of them
@@ -243,11 +267,15 @@ def evaluate_files(
         raise UsageError(f"images must be drawn at least once, not {draws} times")
     process = Process(choose_device(device))
     places = [find_place(path) for path in paths]
+    if recipe is None:
+        _check_recipes(places)
     networks = [load(find_weights(place), device=process.device) for place in places]
-    if recipe is not None:
-        chosen = get(recipe)
+    loaded = recipe if isinstance(recipe, Recipe) else None
+    its_own = loaded and all(_described(place).get("recipe") == loaded.name for place in places)
+    if recipe is not None and not its_own:
+        chosen = loaded or get(str(recipe))
     else:
-        chosen, mine = _chosen(places, networks)
+        chosen, mine = _chosen(places, networks, loaded)
         own_data = own_data or mine
     sources = _sources(paths, places, networks, chosen, own_data, data_dir)
     source = _part(sources, split, str(own_data or chosen.name))
