@@ -9,7 +9,7 @@ import pytest
 
 from torchcaps.data import missing_files
 from torchcaps.models.files import describe
-from torchcaps.models.pretrained import MOST_BYTES, facts, shipped
+from torchcaps.models.pretrained import MAX_WEIGHT_BYTES, facts, shipped
 from torchcaps.models.zoo import count_parameters
 from torchcaps.recipes import RECIPES
 from torchcaps.results import ACCURACY, curve_path, read_rows, write_page, write_readme
@@ -66,7 +66,7 @@ def test_every_row_of_the_record_is_one_run_of_a_recipe_of_ours() -> None:
 
 def test_the_shipped_files_stay_small() -> None:
     sizes = {path.name: path.stat().st_size for path in SHIPPED.values()}
-    assert {name: size for name, size in sizes.items() if size > MOST_BYTES} == {}
+    assert {name: size for name, size in sizes.items() if size > MAX_WEIGHT_BYTES} == {}
     assert sum(sizes.values()) <= MOST_TOGETHER
 
 

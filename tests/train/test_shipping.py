@@ -194,7 +194,7 @@ def test_what_cannot_be_shipped_gets_one_sentence(
     assert f"{Path('runs', name)} holds no finished run" in refused("ship", name)
     assert "stored as int8 or float16, not 'int4'" in refused("ship", run, "--store", "int4")
     with monkeypatch.context() as patch:
-        patch.setattr(recording, "MOST_BYTES", 1000)
+        patch.setattr(recording, "MAX_WEIGHT_BYTES", 1000)
         assert "bytes as int8 and may have 1,000" in refused("ship", run)
     result = json.loads((run / "result.json").read_text())
     changed = Path("changed")

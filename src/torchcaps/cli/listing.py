@@ -1,4 +1,4 @@
-"""``torchcaps list``: every recipe, or every network."""
+"""The command ``torchcaps list``."""
 
 import json
 from typing import Annotated, Any
@@ -13,13 +13,13 @@ __all__ = ["list_recipes"]
 def list_recipes(
     as_json: Json = False,
     networks: Annotated[
-        bool, typer.Option("--networks", help="The networks instead, with their sizes.")
+        bool, typer.Option("--networks", help="List the networks instead, with their sizes.")
     ] = False,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print a Markdown table.")
     ] = False,
 ) -> None:
-    """Every recipe: paper, data set, parameters, the paper's number and ours."""
+    """List every recipe: data set, parameters, the paper's number and ours."""
     rows = _networks() if networks else _recipes()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -72,7 +72,7 @@ def _recipes() -> list[dict[str, Any]]:
 
     count = cache(count_parameters)
     recorded = summarize(read_rows(ACCURACY)) if ACCURACY.exists() else []
-    ours = {one.recipe: one for one in reversed(recorded)}  # whole runs come before shorter ones
+    ours = {one.recipe: one for one in reversed(recorded)}  # complete runs come first
     return [
         {
             "recipe": name,

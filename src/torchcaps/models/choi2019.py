@@ -125,8 +125,8 @@ class ARCapsNet(Network):
         classes = routed.poses.flatten(1, 3)
         scores = normalized_lengths(classes)
         reconstruction = self.reconstruct(self.decoder, classes, scores, targets, 1)
-        kept = tuple(all_couplings) if couplings else ()
-        return Output(scores, Capsules(classes, scores), kept, reconstruction)
+        returned = tuple(all_couplings) if couplings else ()
+        return Output(scores, Capsules(classes, scores), returned, reconstruction)
 
     def _drop(self, poses: Tensor) -> Tensor:
         return F.dropout(poses, self.dropout, self.training)

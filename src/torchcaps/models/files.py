@@ -1,4 +1,4 @@
-"""Networks as safetensors files that say which network they are."""
+"""Networks as safetensors files that name their architecture."""
 
 import hashlib
 import json
@@ -19,46 +19,47 @@ __all__ = ["architecture", "describe", "load", "load_weights", "save", "save_pac
 
 KEY = "torchcaps"
 HASH = "data_sha256"
-"""Of all that follows the header; files of earlier versions have none."""
-LIMITS = {"n_classes": 100_000, "iterations": 100}
-MAX_SIDE = 4096
+"""Metadata key for the hash of the data after the header; files of earlier versions have none."""
+MAX_OVERRIDES = {"n_classes": 100_000, "iterations": 100}
+MAX_IMAGE_SIDE = 4096
 
 
 def save(network: nn.Module, path: str | Path, *, classes: Sequence[str] = ()) -> None:
-    """Write the weights, and the name and overrides :func:`build` made the network from.
+    """Write the weights of a network, with the name and overrides given to :func:`build`.
 
-    Of a compiled or distributed network it is the network inside that is written.
-
-    The file appears whole or not at all: it is written beside its place, flushed and renamed.
+    A compiled or distributed network is written as the network inside it. The file appears
+    complete or not at all: it is written under another name, flushed and renamed.
 
     Args:
-        network: made by :func:`build`.
-        path: of the file.
-        classes: their names by label, for whoever scores the file on other images.
+        network: a network built by name.
+        path: path of the file.
+        classes: names of the classes by label, for scoring the network on other images.
     """
-    bare = _bare(network)
-    tensors = {name: tensor.contiguous() for name, tensor in bare.state_dict().items()}
-    named = {"classes": list(classes)} if classes else {}
-    _write(Path(path), tensors, architecture(bare) | named)
+    inner = _unwrap(network)
+    tensors = {name: tensor.contiguous() for name, tensor in inner.state_dict().items()}
+    class_names = {"classes": list(classes)} if classes else {}
+    _write(Path(path), tensors, architecture(inner) | class_names)
 
 
 def save_packed(
     network: Network, path: str | Path, *, store: str, trained: Mapping[str, str | int | float]
 ) -> None:
-    """Write the weights in fewer bytes, and how they came about; :func:`load` gives float32.
+    """Write the weights in fewer bytes, with facts about their training.
+
+    :func:`load` converts them to float32.
 
     Args:
-        network: made by :func:`build`.
-        path: of the file.
+        network: a network built by name.
+        path: path of the file.
         store: "int8" or "float16"; see `torchcaps.models.packed`.
-        trained: recipe, seed, test accuracy and whatever else a reader wants to know.
+        trained: facts such as recipe, seed and test accuracy.
     """
     described = {**architecture(network), "trained": {**trained, "store": store}}
     _write(Path(path), pack(network, store), described)
 
 
-def _bare(network: nn.Module) -> Any:
-    """The network inside what torch.compile or DistributedDataParallel made of it."""
+def _unwrap(network: nn.Module) -> Any:
+    """Return the network inside a torch.compile or DistributedDataParallel wrapper."""
     while not isinstance(network, Network):
         inner = getattr(network, "_orig_mod", None) or getattr(network, "module", None)
         if not isinstance(inner, nn.Module):
@@ -73,30 +74,30 @@ def _write(path: Path, tensors: dict[str, Tensor], described: dict[str, Any]) ->
     if path.is_dir() or not path.parent.is_dir():
         raise MissingFileError(f"{path} cannot be written: it must be a file in a folder that is")
     data = hashlib.sha256(_data(to_bytes(tensors))).hexdigest()
-    # one entry only: the format stores several in an order that differs from run to run
+    # one entry only: the order of several would differ from run to run
     write_bytes(path, to_bytes(tensors, {KEY: json.dumps({**described, HASH: data})}))
 
 
 def _data(content: bytes) -> memoryview:
-    """What follows the header of a safetensors file, which begins with its length."""
+    """Return what follows the header of a safetensors file; the file begins with its length."""
     return memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
 
 
 def describe(path: str | Path) -> dict[str, Any]:
-    """What a file says it is: ``network``, ``overrides``, names of ``classes``, ``trained``.
+    """Return the metadata of a file: ``network``, ``overrides``, ``classes`` and ``trained``.
 
-    Files of earlier versions have no names, and only shipped weights say how they were trained.
+    Files of earlier versions have no class names. Only shipped weights have facts of training.
     """
     return _header(path)[0]
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
-    """Build the network a file was saved from, with its weights and their type, ready to use.
+    """Build the network of a file, with its weights in the type they were saved in.
 
-    Shipped weights, which are stored in fewer bytes, come as float32.
-
-    It is in evaluation mode; call ``train()`` to go on training it. Nothing is allocated before
-    the file has been checked against the network it names.
+    Shipped weights, which are stored in fewer bytes, are converted to float32. The network is in
+    evaluation mode; call ``train()`` to train it further. A network of your own must be registered
+    first, see :func:`register_network`. Nothing is allocated before the file is checked against
+    the network that it names.
     """
     described, stored = _header(path)
     overrides = dict(described["overrides"])
@@ -108,7 +109,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
     except ValueError as error:
         raise InputError(f"{path} holds {_say(described)}, which cannot be: {error}") from None
     _check_tensors(network, path, stored)
-    # copies: the file's own pages are not aligned, and may change under the network
+    # copies: the pages of the file are not aligned, and may change later
     weights = {name: tensor.clone() for name, tensor in _tensors(path).items()}
     if described["trained"]:
         weights = {n: t.float() if t.is_floating_point() else t for n, t in weights.items()}
@@ -117,10 +118,10 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
 
 
 def load_weights(network: Network, path: str | Path) -> None:
-    """Read the weights of a file into a network; refuses a file of another architecture."""
+    """Load the weights of a file into a network; refuse a file of another architecture."""
     described, stored = _header(path)
-    own = {key: described[key] for key in ("network", "overrides")}
-    if network.name is not None and own != architecture(network):
+    saved = {key: described[key] for key in ("network", "overrides")}
+    if network.name is not None and saved != architecture(network):
         raise InputError(
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
@@ -129,7 +130,7 @@ def load_weights(network: Network, path: str | Path) -> None:
 
 
 def architecture(network: Network) -> dict[str, Any]:
-    """What rebuilds a network: its name and what was changed."""
+    """Return the name and the overrides that :func:`build` needs to rebuild a network."""
     if getattr(network, "name", None) is None:
         raise ValueError(
             f"this {type(network).__name__} was built by hand: save its state_dict(), or build "
@@ -139,12 +140,12 @@ def architecture(network: Network) -> dict[str, Any]:
 
 
 def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
-    """What a file says it is, and its tensors' shapes and types; no tensor is read."""
+    """Return the metadata of a file, and shapes and types of its tensors; read no tensor."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
         raise MissingFileError(f"there is no file {path}")
-    Path(path).open("rb").close()  # safe_open says of a file it may not read that there is none
+    Path(path).open("rb").close()  # safe_open would report an unreadable file as missing
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -169,14 +170,14 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
 
 
 def _tensors(path: str | Path) -> dict[str, Tensor]:
-    """What a file holds, bit for bit what was saved."""
+    """Return the tensors of a file, exactly as they were saved."""
     from safetensors.torch import load
 
     content = Path(path).read_bytes()
     size = 8 + int.from_bytes(content[:8], "little")
-    wanted = json.loads(json.loads(content[8:size])["__metadata__"][KEY]).get(HASH)
+    expected = json.loads(json.loads(content[8:size])["__metadata__"][KEY]).get(HASH)
     try:
-        if wanted not in (None, hashlib.sha256(_data(content)).hexdigest()):
+        if expected not in (None, hashlib.sha256(_data(content)).hexdigest()):
             raise ValueError("its data are not those that were saved")
         return unpack(load(content))
     except ValueError as error:
@@ -201,28 +202,26 @@ def _is_architecture(described: object) -> bool:
     for key, value in overrides.items():
         if key == "image_shape":
             sides = value if type(value) is list and len(value) == 3 else [0]
-            if not all(type(n) is int and 1 <= n <= MAX_SIDE for n in sides):
+            if not all(type(n) is int and 1 <= n <= MAX_IMAGE_SIDE for n in sides):
                 return False
-        elif key not in LIMITS or type(value) is not int or not 1 <= value <= LIMITS[key]:
+        elif type(value) is not int or not 1 <= value <= MAX_OVERRIDES.get(key, 0):
             return False
     return True
 
 
 def _check_tensors(network: Network, path: str | Path, stored: Tensors) -> None:
-    """Refuse tensors of other names, shapes or kinds than the network's."""
-    own = network.state_dict()
+    """Refuse tensors whose names, shapes or kinds differ from the network's."""
+    state = network.state_dict()
+    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     shapes = {name: shape for name, (shape, _) in stored.items()}
-    if shapes != {name: tuple(tensor.shape) for name, tensor in own.items()}:
-        different = sorted(
-            name
-            for name in own.keys() | shapes.keys()
-            if name not in own or shapes.get(name) != tuple(own[name].shape)
-        )
+    if shapes != expected:
+        names = expected.keys() | shapes.keys()
+        different = sorted(name for name in names if shapes.get(name) != expected.get(name))
         raise InputError(
             f"{path} holds the weights of another network: {len(different)} tensors differ, "
             f"{different[0]!r} among them"
         )
-    for name, tensor in own.items():
+    for name, tensor in state.items():
         kind = stored[name][1]
         if tensor.is_floating_point() != kind.startswith(("F16", "F32", "F64", "BF16")):
             raise InputError(f"{path} holds {name!r} as {kind}, which is not a type it can have")

@@ -81,8 +81,8 @@ class EMCapsNet(Network):
         first = self.conv1(self.primary(self.backbone(self.checked(images))))
         second = self.conv2(first)
         routed = self.classes(second)
-        kept = (first.couplings, second.couplings, routed.couplings) if couplings else ()
-        return Output(routed.activations, Capsules(routed.poses, routed.activations), kept)
+        returned = (first.couplings, second.couplings, routed.couplings) if couplings else ()
+        return Output(routed.activations, Capsules(routed.poses, routed.activations), returned)
 
 
 def networks() -> dict[str, Entry]:

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: its mixin around a network, imported only when it is used."""
+"""The Hugging Face Hub's mixin around a network, imported only when it is used."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class HubNetwork(
     tags=["capsule-network", "image-classification"],
     model_card_template=CARD,
 ):
-    """A network with the hub's ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``."""
+    """A network with the Hub's ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``."""
 
     def __init__(self, network: Network) -> None:
         self.network = network

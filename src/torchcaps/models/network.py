@@ -19,18 +19,18 @@ ImageShape = tuple[int, int, int]
 
 
 class Network(nn.Module, ABC):
-    """Images in, :class:`Output` out.
+    """A network from images to an :class:`Output`.
 
     Args:
         image_shape: channels, height and width of the images.
-        n_classes: classes to tell apart.
+        n_classes: number of classes.
     """
 
     name: str | None = None
-    """What :func:`torchcaps.build` made it from; None for a network built by hand."""
+    """The name given to :func:`torchcaps.build`; None for a network built by hand."""
 
     overrides: dict[str, Any]
-    """What :func:`torchcaps.build` was told to change."""
+    """The changes given to :func:`torchcaps.build`."""
 
     def __init__(self, image_shape: ImageShape, n_classes: int) -> None:
         super().__init__()
@@ -50,15 +50,15 @@ class Network(nn.Module, ABC):
         """Classify images ``[b c h w]``.
 
         Args:
-            images: of the shape the network was built for.
+            images: images of the shape that the network was built for.
             targets: class numbers ``[b]``, or ``[b k]`` for k objects in one image. In training, a
-                network with a decoder reconstructs from the capsules of these classes, and without
-                them not at all. Not looked at in evaluation.
-            couplings: return the couplings of every capsule layer too.
+                decoder reconstructs from the capsules of these classes; without targets it is not
+                run. Evaluation ignores them.
+            couplings: also return the couplings of every capsule layer.
         """
 
     def checked(self, images: Tensor) -> Tensor:
-        """The images, if they are what this network was built for."""
+        """Return the images if they are what this network was built for."""
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
             raise ValueError(f"images must be a tensor of floats between 0 and 1, not {kind}")
@@ -93,7 +93,7 @@ class Network(nn.Module, ABC):
         return torch.stack([decoder.decode(poses, one) for one in chosen.unbind(dim=1)], dim=1)
 
     def set_iterations(self, iterations: int) -> None:
-        """Route with another number of iterations; nothing that is learned changes."""
+        """Change the number of routing iterations; no parameter changes."""
         check_iterations(iterations)
         routings = [m for m in self.modules() if isinstance(m, Routing) and m.iterations]
         if not routings:
@@ -104,26 +104,26 @@ class Network(nn.Module, ABC):
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers are learned."""
+        """The number of learned parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def save_pretrained(self, directory: str | Path, **options: Any) -> None:
-        """Write a folder in the layout of the Hugging Face hub; needs ``torchcaps[hub]``."""
+        """Write a folder in the layout of the Hugging Face Hub; needs ``torchcaps[hub]``."""
         from torchcaps.models.hub import HubNetwork
 
         HubNetwork(self).save_pretrained(directory, **options)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Upload to the Hugging Face hub; needs ``torchcaps[hub]``."""
+        """Upload to the Hugging Face Hub; needs ``torchcaps[hub]``."""
         from torchcaps.models.hub import HubNetwork
 
         return HubNetwork(self).push_to_hub(repo_id, **options)
 
     @classmethod
     def from_pretrained(cls, name_or_folder: str | Path, **options: Any) -> Self:
-        """Read what :meth:`save_pretrained` wrote, from a folder or from the hub.
+        """Load what :meth:`save_pretrained` wrote, from a folder or from the Hub.
 
-        The network is in evaluation mode. Options are those of the hub's mixin.
+        The network is in evaluation mode. Options are those of huggingface_hub's mixin.
         """
         from torchcaps.models.hub import HubNetwork
 
@@ -137,7 +137,7 @@ class Network(nn.Module, ABC):
 
 @final
 class Classifier(Network):
-    """A network without capsules: any module that gives scores."""
+    """A network without capsules, around any module that returns scores."""
 
     def __init__(self, image_shape: ImageShape, n_classes: int, layers: nn.Module) -> None:
         super().__init__(image_shape, n_classes)
@@ -146,37 +146,36 @@ class Classifier(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Scores of the images."""
+        """Return the scores of images."""
         return Output(self.layers(self.checked(images)))
 
 
 @final
 class Ensemble(nn.Module):
-    """Several networks as one, by the sum of their scores (Sabour 2017, section 7)."""
+    """Several networks as one that sums their scores (Sabour 2017, section 7)."""
 
     def __init__(self, networks: Iterable[Network]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
         if not self.networks:
             raise ValueError("an ensemble needs at least one network")
-
         if len({cast(Network, network).n_classes for network in self.networks}) > 1:
             raise InputError("the networks of an ensemble must have the same classes")
 
     def forward(self, images: Tensor) -> Output:
-        """Summed scores of the images."""
+        """Return the summed scores of images."""
         scores = [network(images).scores for network in self.networks]
         return Output(torch.stack(scores).sum(dim=0))
 
 
 def predict(scores: Tensor, *, top: int | None = None, threshold: float | None = None) -> Tensor:
-    """Classes from scores ``[b n]``.
+    """Predict classes from scores ``[b n]``.
 
     Args:
-        scores: of a network.
-        top: None gives the number of the best class, ``[b]``. A number k gives zeros and ones
-            ``[b n]`` with the k best classes (MultiMNIST: 2).
-        threshold: instead of ``top``: ones where the sigmoid of the score is above this
+        scores: scores of a network.
+        top: None returns the best class ``[b]``. A number k returns zeros and ones ``[b n]`` with
+            the k best classes (MultiMNIST: 2).
+        threshold: instead of ``top``, return ones where the sigmoid of the score exceeds this
             (DiverseMultiMNIST: 0.5).
     """
     if scores.dim() != 2:

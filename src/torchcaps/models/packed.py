@@ -1,4 +1,4 @@
-"""Weights in fewer bytes: float16, or int8 with one scale a row."""
+"""Weights in fewer bytes: float16, or int8 with one scale per row."""
 
 import math
 
@@ -11,27 +11,27 @@ __all__ = ["STORES", "Tensors", "check_store", "fold", "pack", "unpack"]
 
 STORES = ("int8", "float16")
 SCALE = ".int8_scale"
-LARGE = 1 << 16
-"""Elements from which a weight is worth storing as int8."""
-ROW = 64
-"""The least numbers that share a scale."""
+MIN_INT8_ELEMENTS = 1 << 16
+"""Smaller weights are stored as float16."""
+MIN_ROW_ELEMENTS = 64
+"""The least number of elements that share a scale."""
 
 Tensors = dict[str, tuple[tuple[int, ...], str]]
 """Name -> shape and type of a stored tensor."""
 
 
 def check_store(store: str) -> None:
-    """Refuse a store that does not exist."""
+    """Refuse an unknown storage type."""
     if store not in STORES:
         raise UsageError(f"weights are stored as {' or '.join(STORES)}, not {store!r}")
 
 
 def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
-    """The state of a module in fewer bytes; buffers, such as BatchNorm's statistics, stay exact.
+    """Return the state of a module in fewer bytes; buffers such as running statistics stay exact.
 
     Args:
-        module: what to store.
-        store: "int8" stores large weights as int8 and the others as float16, "float16" all alike.
+        module: the module to store.
+        store: "int8" for large weights as int8 and the others as float16, or "float16" for all.
     """
     check_store(store)
     learned = {name for name, _ in module.named_parameters(remove_duplicate=False)}
@@ -40,7 +40,7 @@ def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
         tensor = value.detach().cpu().contiguous()
         if name not in learned:
             packed[name] = tensor
-        elif store == "int8" and tensor.dim() > 1 and tensor.numel() >= LARGE:
+        elif store == "int8" and tensor.dim() > 1 and tensor.numel() >= MIN_INT8_ELEMENTS:
             packed[name], packed[name + SCALE] = _quantize(tensor.float())
         else:
             half = tensor.half()
@@ -49,7 +49,7 @@ def pack(module: nn.Module, store: str) -> dict[str, Tensor]:
 
 
 def unpack(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as the network has them: rows of int8 times their scales; finite, or refused."""
+    """Return the tensors of a network, rows of int8 times their scales; refuse infinite ones."""
     scales = {name: tensor for name, tensor in stored.items() if name.endswith(SCALE)}
     tensors = {name: tensor for name, tensor in stored.items() if name not in scales}
     for name, scale in scales.items():
@@ -61,18 +61,18 @@ def unpack(stored: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fold(stored: Tensors) -> Tensors:
-    """Shapes and types as :func:`unpack` will give them; a scale that fits nothing stays."""
+    """Return the shapes and types that :func:`unpack` will return; a scale without weight stays."""
     folded = dict(stored)
     for name, (shape, kind) in stored.items():
         weight = name.removesuffix(SCALE)
         if weight == name or weight not in stored:
             continue
-        wanted, stored_as = stored[weight]
-        rows = _rows(wanted) if len(wanted) > 1 else 0
-        fits = rows and shape == wanted[:rows] + (1,) * (len(wanted) - rows)
-        if fits and (stored_as, kind) == ("I8", "F32"):
+        weight_shape, weight_kind = stored[weight]
+        rows = _rows(weight_shape) if len(weight_shape) > 1 else 0
+        fits = rows and shape == weight_shape[:rows] + (1,) * (len(weight_shape) - rows)
+        if fits and (weight_kind, kind) == ("I8", "F32"):
             del folded[name]
-            folded[weight] = wanted, "F32"
+            folded[weight] = weight_shape, "F32"
     return folded
 
 
@@ -84,8 +84,8 @@ def _quantize(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rows(shape: tuple[int, ...]) -> int:
-    """How many leading axes a row has to itself: as many as leave it 64 numbers, at least one."""
+    """Return how many leading axes number the rows: as many as leave 64 elements, at least one."""
     for axes in range(len(shape) - 1, 1, -1):
-        if math.prod(shape[axes:]) >= ROW:
+        if math.prod(shape[axes:]) >= MIN_ROW_ELEMENTS:
             return axes
     return 1

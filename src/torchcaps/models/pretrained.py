@@ -1,4 +1,4 @@
-"""Weights that come with the package, found by the name of their recipe or network."""
+"""Pretrained weights that ship with the package, by the name of their recipe or network."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from torchcaps.models.network import Network
 from torchcaps.models.zoo import ZOO
 
 __all__ = [
-    "MOST_BYTES",
+    "MAX_WEIGHT_BYTES",
     "facts",
     "file_name",
     "find_shipped",
@@ -18,28 +18,28 @@ __all__ = [
     "weights_folder",
 ]
 
-MOST_BYTES = 20_000_000
-"""Of one file."""
+MAX_WEIGHT_BYTES = 20_000_000
+"""Largest size of one file."""
 
 
 def weights_folder() -> Path:
-    """Where the files are."""
+    """Return the folder of the files."""
     return Path(__file__).parents[1] / "weights"
 
 
 def file_name(recipe: str) -> str:
-    """What the file of a recipe is called."""
+    """Return the name of a recipe's file."""
     return f"{recipe.replace('/', '-')}.safetensors"
 
 
 def shipped() -> dict[str, Path]:
-    """Recipe -> its file."""
+    """Return the file of each recipe that has one."""
     files = sorted(weights_folder().glob("*.safetensors"))
     return {path.stem.replace("-", "/", 1): path for path in files}
 
 
 def facts() -> dict[str, dict[str, Any]]:
-    """Recipe -> what its file says of its run and of itself."""
+    """Return the facts of training and the size of each recipe's file."""
     return {
         recipe: {**_described(recipe, path)["trained"], "bytes": path.stat().st_size}
         for recipe, path in shipped().items()
@@ -47,29 +47,29 @@ def facts() -> dict[str, dict[str, Any]]:
 
 
 def find_shipped(name: str, *, own: bool = False) -> Path:
-    """The file of a recipe; for a network the best there is, modern recipes first.
+    """Return the file of a recipe, or the best file of a network, modern recipes first.
 
     Args:
-        name: of a recipe or a network; some are both.
-        own: of what is both take the recipe, if it has a file.
+        name: name of a recipe or a network; some names are both.
+        own: for a name of both, take the recipe's file if there is one.
     """
     files = shipped()
     if name in files and (own or name not in ZOO):
         _described(name, files[name])
         return files[name]
-    found = {r: p for r, p in files.items() if r == name or r.startswith(f"{name}-")}
-    if name in ZOO and found:
-        described = {recipe: _described(recipe, path) for recipe, path in found.items()}
-        fit = [recipe for recipe in found if described[recipe]["network"] == name]
+    related = {r: p for r, p in files.items() if r == name or r.startswith(f"{name}-")}
+    if name in ZOO and related:
+        described = {recipe: _described(recipe, path) for recipe, path in related.items()}
+        fit = [recipe for recipe in related if described[recipe]["network"] == name]
         if fit:
             tests = {recipe: described[recipe]["trained"]["test"] for recipe in fit}
-            return found[max(fit, key=lambda one: (one.endswith("-modern"), tests[one]))]
-    have = f"these have: {', '.join(files)}" if files else "none are in this installation"
-    raise InputError(f"{name!r} has no shipped weights; {have}")
+            return related[max(fit, key=lambda one: (one.endswith("-modern"), tests[one]))]
+    available = f"these have: {', '.join(files)}" if files else "none are in this installation"
+    raise InputError(f"{name!r} has no shipped weights; {available}")
 
 
 def _described(recipe: str, path: Path) -> dict[str, Any]:
-    """What a file says it is, which must be weights of that recipe and their score."""
+    """Return the metadata of a file, which must name the recipe and its test accuracy."""
     described = describe(path)
     trained = described["trained"]
     scored = isinstance(trained.get("test"), int | float) and 0 <= trained["test"] <= 100
@@ -82,5 +82,5 @@ def _described(recipe: str, path: Path) -> dict[str, Any]:
 
 
 def load_shipped(name: str) -> Network:
-    """The network of :func:`find_shipped` with its weights, in float32 and training mode."""
+    """Return the network of :func:`find_shipped` with its weights, in float32 and training mode."""
     return load(find_shipped(name)).train()

@@ -119,8 +119,8 @@ class CapsNet(Network):
         reconstruction = self.reconstruct(
             self.decoder, routed.poses, scores, targets, self.n_objects
         )
-        kept = (routed.couplings,) if couplings else ()
-        return Output(scores, Capsules(routed.poses, scores), kept, reconstruction)
+        returned = (routed.couplings,) if couplings else ()
+        return Output(scores, Capsules(routed.poses, scores), returned, reconstruction)
 
 
 plain_capsnet = partial(CapsNet, reconstructs=False)

@@ -149,8 +149,8 @@ class AttentionCapsNet(Network):
         last = routed[-1]
         weight = last.activations[..., None] if self.activated else 1
         scores = self.classifier(last.poses * weight).squeeze(-1)
-        kept = tuple(layer.couplings for layer in routed) if couplings else ()
-        return Output(scores, Capsules(last.poses, last.activations), kept)
+        returned = tuple(layer.couplings for layer in routed) if couplings else ()
+        return Output(scores, Capsules(last.poses, last.activations), returned)
 
     @property
     def takes_parents(self) -> bool:

@@ -108,8 +108,8 @@ class ResCapsNet(Network):
         reconstruction = self.reconstruct(
             self.decoder, routed.poses, scores, targets, self.n_objects
         )
-        kept = tuple(all_couplings) if couplings else ()
-        return Output(scores, Capsules(routed.poses, scores), kept, reconstruction)
+        returned = tuple(all_couplings) if couplings else ()
+        return Output(scores, Capsules(routed.poses, scores), returned, reconstruction)
 
 
 @final

@@ -11,7 +11,7 @@ from typing import Any
 from torchcaps.errors import InputError, TorchcapsError, UsageError
 from torchcaps.models import load
 from torchcaps.models.files import describe, save_packed
-from torchcaps.models.pretrained import MOST_BYTES, file_name, weights_folder
+from torchcaps.models.pretrained import MAX_WEIGHT_BYTES, file_name, weights_folder
 from torchcaps.recipes import RECIPES
 from torchcaps.results import COLUMNS, Row, add_row, keep_curve, misfits, read_rows
 from torchcaps.train.evaluation.files import evaluate_files
@@ -181,10 +181,10 @@ def _ship(
     with tempfile.TemporaryDirectory() as place:
         trial = Path(place) / path.name
         save_packed(network, trial, store=store, trained=facts)
-        if (size := trial.stat().st_size) > MOST_BYTES:
+        if (size := trial.stat().st_size) > MAX_WEIGHT_BYTES:
             raise UsageError(
-                f"{path.name} would have {size:,} bytes as {store} and may have {MOST_BYTES:,}: "
-                "store it as int8, or ship a smaller network"
+                f"{path.name} would have {size:,} bytes as {store} and may have "
+                f"{MAX_WEIGHT_BYTES:,}: store it as int8, or ship a smaller network"
             )
         (score,) = evaluate_files([trial], data_dir=data_dir, device=device).values()
     if abs(score["percent"] - row["test"]) > TOLERANCE:
