@@ -15,10 +15,7 @@ class MeanRouting(tc.Routing):
     competes_over: ClassVar[Literal["parents", "children", "none"]] = "none"
 
     def forward(
-        self,
-        votes: tc.Votes | Tensor,
-        activations: Tensor | None = None,
-        parents: Tensor | None = None,
+        self, children: tc.Capsules, votes: tc.Votes | Tensor, parents: Tensor | None = None
     ) -> tc.Routed:
         """Average the votes."""
         dense = self.cast(votes)
