@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchcaps.models import pretrained
+from torchcaps.models.weights import pretrained
 from torchcaps.train.evaluation import publish as recording
 
 torch.set_num_threads(1)

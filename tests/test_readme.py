@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from torchcaps.cli import app
 from torchcaps.models import ZOO
-from torchcaps.models.pretrained import shipped
+from torchcaps.models.weights.pretrained import shipped
 from torchcaps.recipes import RECIPES
 
 README = Path(__file__).parents[1] / "README.md"

@@ -15,7 +15,7 @@ from torch import nn
 import torchcaps as tc
 from helpers.networks import example
 from torchcaps.models import ZOO
-from torchcaps.models.files import describe
+from torchcaps.models.weights.files import describe
 from torchcaps.models.zoo import count_parameters
 
 

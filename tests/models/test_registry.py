@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import torchcaps as tc
 from helpers.registry import restored_zoo
-from torchcaps.models.files import describe
+from torchcaps.models.weights.files import describe
 from torchcaps.models.zoo import count_parameters
 
 

@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 
 import torchcaps as tc
 from helpers.commands import invoke, refused
-from torchcaps.models import pretrained
-from torchcaps.models.files import describe, save_packed
-from torchcaps.models.packed import SCALE
-from torchcaps.models.pretrained import file_name, find_shipped
+from torchcaps.models.weights import pretrained
+from torchcaps.models.weights.files import describe, save_packed
+from torchcaps.models.weights.packed import SCALE
+from torchcaps.models.weights.pretrained import file_name, find_shipped
 from torchcaps.recipes import RECIPES
 from torchcaps.train.evaluation.files import find_place, find_recipe
 

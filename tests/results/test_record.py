@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from torchcaps.data import missing_files
-from torchcaps.models.files import describe
-from torchcaps.models.pretrained import MAX_WEIGHT_BYTES, facts, shipped
+from torchcaps.models.weights.files import describe
+from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, facts, shipped
 from torchcaps.models.zoo import count_parameters
 from torchcaps.recipes import RECIPES
 from torchcaps.results import ACCURACY, curve_path, read_rows, write_page, write_readme

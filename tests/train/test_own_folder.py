@@ -13,7 +13,7 @@ from helpers.own_images import SMALL, draw, made
 from torchcaps import build, figures, load, load_weights, save
 from torchcaps.analysis import open_subject
 from torchcaps.data import find, load_folder
-from torchcaps.models.files import describe
+from torchcaps.models.weights.files import describe
 from torchcaps.recipes import RECIPES, get
 from torchcaps.train import train
 from torchcaps.train.evaluation.score import Score

@@ -11,7 +11,7 @@ import torch
 import torchcaps as tc
 from helpers.commands import invoke, refused
 from torchcaps.analysis import open_subject
-from torchcaps.models.files import describe
+from torchcaps.models.weights.files import describe
 from torchcaps.results import read_rows
 from torchcaps.train.evaluation import files as scoring, publish as recording
 from torchcaps.train.evaluation.publish import TOLERANCE

@@ -67,7 +67,7 @@ def ship(
     as_json: Json = False,
 ) -> None:
     """Keep finished runs: rows, curves, and the best weights of each recipe in a small file."""
-    from torchcaps.models.packed import check_store
+    from torchcaps.models.weights.packed import check_store
     from torchcaps.train.evaluation.publish import finished_runs, keep, ship as ship_runs
 
     check_store(store)
@@ -101,7 +101,7 @@ def ship(
 
 
 def _write_tables(record: Path) -> None:
-    from torchcaps.models.pretrained import facts
+    from torchcaps.models.weights.pretrained import facts
     from torchcaps.results import read_rows, write_page, write_readme
 
     rows = read_rows(record)

@@ -109,13 +109,13 @@ class Network(nn.Module, ABC):
 
     def save_pretrained(self, directory: str | Path, **options: Any) -> None:
         """Write a folder in the layout of the Hugging Face Hub; needs ``torchcaps[hub]``."""
-        from torchcaps.models.hub import HubNetwork
+        from torchcaps.models.weights.hub import HubNetwork
 
         HubNetwork(self).save_pretrained(directory, **options)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload to the Hugging Face Hub; needs ``torchcaps[hub]``."""
-        from torchcaps.models.hub import HubNetwork
+        from torchcaps.models.weights.hub import HubNetwork
 
         return HubNetwork(self).push_to_hub(repo_id, **options)
 
@@ -125,7 +125,7 @@ class Network(nn.Module, ABC):
 
         The network is in evaluation mode. Options are those of huggingface_hub's mixin.
         """
-        from torchcaps.models.hub import HubNetwork
+        from torchcaps.models.weights.hub import HubNetwork
 
         network = HubNetwork.from_pretrained(name_or_folder, **options).network
         if not isinstance(network, cls):

@@ -150,7 +150,7 @@ def build(
 def _pretrained(
     name: str, image_shape: ImageShape | None, n_classes: int | None, iterations: int | None
 ) -> Network:
-    from torchcaps.models.pretrained import load_shipped
+    from torchcaps.models.weights.pretrained import load_shipped
 
     network = load_shipped(name)
     for key, asked in (("image_shape", image_shape), ("n_classes", n_classes)):

@@ -12,8 +12,8 @@ from torchcaps.data import Source, describe_folder, find, folder_parts
 from torchcaps.data.generated import FromDigits
 from torchcaps.errors import InputError, MissingFileError, UsageError
 from torchcaps.models import ZOO, Ensemble, Network, load
-from torchcaps.models.files import describe
-from torchcaps.models.pretrained import find_shipped
+from torchcaps.models.weights.files import describe
+from torchcaps.models.weights.pretrained import find_shipped
 from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.train.evaluation.score import score
 from torchcaps.train.images import Sources, TrainedOn, load_sources

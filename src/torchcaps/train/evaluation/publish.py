@@ -10,8 +10,8 @@ from typing import Any
 
 from torchcaps.errors import InputError, TorchcapsError, UsageError
 from torchcaps.models import load
-from torchcaps.models.files import describe, save_packed
-from torchcaps.models.pretrained import MAX_WEIGHT_BYTES, file_name, weights_folder
+from torchcaps.models.weights.files import describe, save_packed
+from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, file_name, weights_folder
 from torchcaps.recipes import RECIPES
 from torchcaps.results import COLUMNS, Row, add_row, keep_curve, misfits, read_rows
 from torchcaps.train.evaluation.files import evaluate_files

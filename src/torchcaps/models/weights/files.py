@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchcaps.errors import InputError, MissingFileError
 from torchcaps.models.network import Network
-from torchcaps.models.packed import Tensors, fold, pack, unpack
+from torchcaps.models.weights.packed import Tensors, fold, pack, unpack
 from torchcaps.models.zoo import NAME, ZOO, build
 from torchcaps.storage import write_bytes
 
@@ -51,7 +51,7 @@ def save_packed(
     Args:
         network: a network built by name.
         path: path of the file.
-        store: "int8" or "float16"; see `torchcaps.models.packed`.
+        store: "int8" or "float16"; see `torchcaps.models.weights.packed`.
         trained: facts such as recipe, seed and test accuracy.
     """
     described = {**architecture(network), "trained": {**trained, "store": store}}

@@ -5,8 +5,8 @@ from typing import Any
 
 from huggingface_hub import ModelHubMixin, hf_hub_download
 
-from torchcaps.models.files import architecture, load, save
 from torchcaps.models.network import Network
+from torchcaps.models.weights.files import architecture, load, save
 
 __all__ = ["HubNetwork"]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.errors import InputError
-from torchcaps.models.files import describe, load
 from torchcaps.models.network import Network
+from torchcaps.models.weights.files import describe, load
 from torchcaps.models.zoo import ZOO
 
 __all__ = [
@@ -24,7 +24,7 @@ MAX_WEIGHT_BYTES = 20_000_000
 
 def weights_folder() -> Path:
     """Return the folder of the files."""
-    return Path(__file__).parents[1] / "weights"
+    return Path(__file__).parents[2] / "weights"
 
 
 def file_name(recipe: str) -> str:

@@ -1,0 +1,1 @@
+"""Weights of networks: files, storage in fewer bytes, pretrained weights, the Hub."""
