@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from torchcaps.tensors import output_size
+
 __all__ = [
     "Backbone",
     "BackboneFactory",
@@ -102,8 +104,9 @@ class ConvBackbone(Backbone):
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """Return height and width of the features."""
-        k, s, p = self.conv.kernel_size[0], self.conv.stride[0], int(self.conv.padding[0])
-        return (height + 2 * p - k) // s + 1, (width + 2 * p - k) // s + 1
+        kernel, stride = self.conv.kernel_size[0], self.conv.stride[0]
+        padding = int(self.conv.padding[0])
+        return output_size((height, width), (kernel, kernel), (stride, stride), (padding, padding))
 
 
 def conv3x3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:

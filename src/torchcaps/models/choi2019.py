@@ -25,6 +25,18 @@ from torchcaps.routing import AttentionRouting, DynamicRouting
 __all__ = ["ARCapsNet", "networks"]
 
 
+def backbone(channels: int) -> nn.Sequential:
+    """Build the two convolutions under the capsules."""
+    return nn.Sequential(
+        ImageConv2d(channels, 64, 3, padding=1),
+        keras_norm(64),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, padding=1),
+        keras_norm(64),
+        nn.ReLU(),
+    )
+
+
 @final
 class ARCapsNet(Network):
     """Two convolutions, primary capsules, conv caps layers and one fully conv caps layer (Fig. 1).
@@ -56,14 +68,7 @@ class ARCapsNet(Network):
         super().__init__(image_shape, n_classes)
         if n_layers < 0:
             raise ValueError(f"n_layers must be at least 0, not {n_layers}")
-        self.backbone = nn.Sequential(
-            ImageConv2d(image_shape[0], 64, 3, padding=1),
-            keras_norm(64),
-            nn.ReLU(),
-            nn.Conv2d(64, 64, 3, padding=1),
-            keras_norm(64),
-            nn.ReLU(),
-        )
+        self.backbone = backbone(image_shape[0])
         self.primary = PrimaryCapsules(
             64,
             n_channels,
@@ -81,22 +86,14 @@ class ARCapsNet(Network):
             """Return the Glorot standard deviation of the authors' Keras convolution."""
             return math.sqrt(2 / (area * (d_in + n_channels * d * n_out)))
 
+        conv = partial(
+            ConvTransformCapsules, n_channels, n_channels, kernel_size=3, padding=1, routing=inner
+        )
         self.layers = nn.ModuleList()
         d_child = d_primary
         for layer in range(n_layers):
-            self.layers.append(
-                ConvTransformCapsules(
-                    n_channels,
-                    n_channels,
-                    d_child,
-                    d,
-                    kernel_size=3,
-                    stride=2 if layer == 0 else 1,
-                    padding=1,
-                    routing=inner,
-                    weight_std=glorot(9, d_child, n_channels),
-                )
-            )
+            std = glorot(9, d_child, n_channels)
+            self.layers.append(conv(d_child, d, stride=1 if layer else 2, weight_std=std))
             d_child = d
         if n_layers:
             grid = tuple((n + 1) // 2 for n in grid)

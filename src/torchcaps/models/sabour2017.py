@@ -23,6 +23,7 @@ from torchcaps.models.baselines import mnist_baseline, multimnist_baseline
 from torchcaps.models.entry import CIFAR, CROP, MNIST, MULTI, NORB, WIDE, Entry
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import DynamicRouting, RoutingFactory
+from torchcaps.tensors import output_size
 
 __all__ = ["CapsNet", "cifar_capsnet", "networks", "plain_capsnet"]
 
@@ -78,11 +79,9 @@ class CapsNet(Network):
         self.backbone = backbone(image_shape[0])
         if coupled and isinstance(self.backbone, ConvBackbone):
             first_weights(self.backbone.conv, std=0.05)
-        height, width = (
-            (n + 2 * padding - 9) // stride + 1
-            for n in self.backbone.output_size(image_shape[1], image_shape[2])
-        )
-        if min(height, width) < 1:
+        features = self.backbone.output_size(image_shape[1], image_shape[2])
+        grid = output_size(features, (9, 9), (stride, stride), (padding, padding))
+        if min(grid) < 1:
             raise InputError(
                 f"images of {image_shape[1]}x{image_shape[2]} are too small for CapsNet's two 9x9 "
                 "convolutions"
@@ -98,16 +97,15 @@ class CapsNet(Network):
             leaky=leaky,
         )
         self.classes = LinearCapsules(
-            height * width * n_types,
+            grid[0] * grid[1] * n_types,
             n_classes,
             d_primary,
             d_class,
             routing=routing,
             weight_std=weight_std,
         )
-        self.decoder: Decoder | None = None
-        if reconstructs:
-            self.decoder = FullyConnectedDecoder(n_classes, d_class, image_shape)
+        decoder = FullyConnectedDecoder(n_classes, d_class, image_shape) if reconstructs else None
+        self.decoder: Decoder | None = decoder
         self.n_objects = n_objects
 
     def forward(

@@ -23,6 +23,7 @@ from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.sabour2017 import plain_capsnet
 from torchcaps.routing import DynamicRouting, InvertedAttentionRouting, RoutingFactory
 from torchcaps.routing.base import check_iterations
+from torchcaps.tensors import output_size
 
 __all__ = ["AttentionCapsNet", "Conv", "ResNetBackbone", "networks", "simple_backbone"]
 
@@ -105,37 +106,30 @@ class AttentionCapsNet(Network):
             nonlinearity=PoseNorm if layer_norm else None,
             activations=activated,
         )
-        size = self.backbone.output_size(image_shape[1], image_shape[2])
-        self.layers = nn.ModuleList()
-        for kernel_size, stride in (primary, *convs):
-            size = ((size[0] - kernel_size) // stride + 1, (size[1] - kernel_size) // stride + 1)
-            if min(size) < 1:
-                raise InputError(
-                    f"images of {image_shape[1]}x{image_shape[2]} are too small for this network's "
-                    "convolutions"
-                )
-        for kernel_size, stride in convs:
-            self.layers.append(
-                ConvCapsules(
-                    n_types,
-                    n_types,
-                    d,
-                    d,
-                    kernel_size=kernel_size,
-                    stride=stride,
-                    routing=routing,
-                    matrix=matrix,
-                    weight_std=weight_std,
-                )
-            )
+        n_children = self._positions((primary, *convs)) * n_types
+        conv = partial(ConvCapsules, routing=routing, matrix=matrix, weight_std=weight_std)
         linear = partial(LinearCapsules, routing=routing, matrix=matrix, weight_std=weight_std)
-        n_children = size[0] * size[1] * n_types
+        self.layers = nn.ModuleList()
+        for kernel_size, stride in convs:
+            self.layers.append(conv(n_types, n_types, d, d, kernel_size=kernel_size, stride=stride))
         for n_parents in (*hidden, n_classes):
             self.layers.append(linear(n_children, n_parents, d, d))
             n_children = n_parents
         self.classifier = nn.Linear(d, 1)
         # a routing that starts from the votes alone iterates in its layer
         self.iterations = iterations if self.takes_parents else 1
+
+    def _positions(self, convs: Sequence[Conv]) -> int:
+        """Return the number of positions after these convolutions of the features."""
+        grid = self.backbone.output_size(self.image_shape[1], self.image_shape[2])
+        for kernel_size, stride in convs:
+            grid = output_size(grid, (kernel_size, kernel_size), (stride, stride))
+            if min(grid) < 1:
+                raise InputError(
+                    f"images of {self.image_shape[1]}x{self.image_shape[2]} are too small for this "
+                    "network's convolutions"
+                )
+        return grid[0] * grid[1]
 
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
@@ -264,20 +258,23 @@ def networks() -> dict[str, Entry]:
         }
         for (variant, make), size in zip(variants.items(), sizes, strict=True):
             entries[f"{name}-{variant}"] = Entry(make, CIFAR, classes, size)
-    ablations = {
-        "a": partial(AttentionCapsNet, layer_norm=False),
-        "b": partial(AttentionCapsNet, concurrent=False),
-        "c": partial(AttentionCapsNet, activated=True),
+    entries |= {
+        "cifar10-simple-a": Entry(partial(AttentionCapsNet, layer_norm=False), CIFAR),
+        "cifar10-simple-b": Entry(partial(AttentionCapsNet, concurrent=False), CIFAR),
+        "cifar10-simple-c": Entry(partial(AttentionCapsNet, activated=True), CIFAR),
     }
-    for letter, make in ablations.items():
-        entries[f"cifar10-simple-{letter}"] = Entry(make, CIFAR)
+    return entries | _figure_5()
+
+
+def _figure_5() -> dict[str, Entry]:
+    """Return the networks for DiverseMultiMNIST."""
     wide = partial(simple_backbone, out_channels=1024)
     digits = partial(
         AttentionCapsNet, backbone=wide, primary=Conv(3, 2), n_types=16, d=64, convs=(Conv(3, 1),)
     )
     vector = partial(digits, matrix=False)
     shape = (3, 36, 36)
-    entries |= {
+    return {
         "diversemultimnist-matrix": Entry(digits, shape),
         "diversemultimnist-vector": Entry(vector, shape),
         "diversemultimnist-vector-dynamic": Entry(
@@ -290,4 +287,3 @@ def networks() -> dict[str, Entry]:
             partial(multimnist_cnn, learned_pooling=True), MULTI, paper="42.49M"
         ),
     }
-    return entries

@@ -67,7 +67,13 @@ def published() -> list[Recipe]:
         batch_size=128,
         hold_out=False,
     )
-    families = {
+    families = _families(attention)
+    return [*_table_1(families), *_figure_4(families), *_figure_5(attention)]
+
+
+def _families(attention: Recipe) -> dict[str, Recipe]:
+    """Return the recipe of each routing, and that of the convolutional networks."""
+    return {
         "attention": attention,
         "dynamic": attention.variant(
             "dynamic",
@@ -90,14 +96,13 @@ def published() -> list[Recipe]:
             weight_decay=0.0,
             norm_batch=ON_ONE_GPU,
         ),
+        "cnn": attention.variant(
+            "cnn",
+            notes="Momentum and weight decay of the released code.",
+            iterations=None,
+            norm_batch=ON_ONE_GPU,
+        ),
     }
-    families["cnn"] = attention.variant(
-        "cnn",
-        notes="Momentum and weight decay of the released code.",
-        iterations=None,
-        norm_batch=ON_ONE_GPU,
-    )
-    return [*_table_1(families), *_figure_4(families), *_figure_5(attention)]
 
 
 def _table_1(families: dict[str, Recipe]) -> list[Recipe]:

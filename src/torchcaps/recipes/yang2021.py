@@ -119,7 +119,12 @@ def _sets() -> dict[str, Recipe]:
         reconstruction_weight=0.0,
         schedule=partial(exponential, rate=0.95, every=1_000, floor=FLOOR),
     )
-    multimnist = mnist.variant(
+    sets = {"mnist": mnist, "fashion-mnist": fashion, "cifar10": cifar10}
+    return {**sets, "multimnist": _multimnist(mnist)}
+
+
+def _multimnist(mnist: Recipe) -> Recipe:
+    return mnist.variant(
         "yang2021/multimnist",
         dataset="multimnist",
         notes="200,000 steps of 128, pairs drawn anew every epoch; with reconstruction, of which "
@@ -131,7 +136,6 @@ def _sets() -> dict[str, Recipe]:
         epochs=475,
         coefficient_lr=2e-6,
     )
-    return {"mnist": mnist, "fashion-mnist": fashion, "cifar10": cifar10, "multimnist": multimnist}
 
 
 def modern() -> list[Recipe]:
