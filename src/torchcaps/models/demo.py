@@ -83,8 +83,8 @@ class SmallCapsNet(Network):
         if self.classifier is not None:
             scores = self.classifier(poses).squeeze(-1)
         reconstruction = self.reconstruct(self.decoder, poses, scores, targets, 1)
-        kept = (routed.couplings,) if couplings else ()
-        return Output(scores, Capsules(poses, scores), kept, reconstruction)
+        returned = (routed.couplings,) if couplings else ()
+        return Output(scores, Capsules(poses, scores), returned, reconstruction)
 
 
 def networks() -> dict[str, Entry]:

@@ -1,4 +1,4 @@
-"""What every network shares: one output, prediction for one or several classes, ensembles."""
+"""The base class of networks, prediction for one or several classes, ensembles."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

@@ -46,15 +46,15 @@ def facts() -> dict[str, dict[str, Any]]:
     }
 
 
-def find_shipped(name: str, *, own: bool = False) -> Path:
+def find_shipped(name: str, *, prefer_recipe: bool = False) -> Path:
     """Return the file of a recipe, or the best file of a network, modern recipes first.
 
     Args:
         name: name of a recipe or a network; some names are both.
-        own: for a name of both, take the recipe's file if there is one.
+        prefer_recipe: for a name of both, take the recipe's file if there is one.
     """
     files = shipped()
-    if name in files and (own or name not in ZOO):
+    if name in files and (prefer_recipe or name not in ZOO):
         _described(name, files[name])
         return files[name]
     related = {r: p for r, p in files.items() if r == name or r.startswith(f"{name}-")}

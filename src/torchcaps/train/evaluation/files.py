@@ -29,7 +29,7 @@ def find_place(path: Path) -> Path:
     if path.exists() or (name not in RECIPES and name not in ZOO):
         return path
     try:
-        return find_shipped(name, own=True)
+        return find_shipped(name, prefer_recipe=True)
     except InputError as error:
         here = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
         if here:
