@@ -97,13 +97,9 @@ class ARCapsNet(Network):
             d_child = d
         if n_layers:
             grid = tuple((n + 1) // 2 for n in grid)
+        std = glorot(grid[0] * grid[1], d_child, n_classes)
         self.classes = ConvTransformCapsules(
-            n_channels,
-            n_classes,
-            d_child,
-            d,
-            kernel_size=(grid[0], grid[1]),
-            weight_std=glorot(grid[0] * grid[1], d_child, n_classes),
+            n_channels, n_classes, d_child, d, kernel_size=(grid[0], grid[1]), weight_std=std
         )
         self.decoder = FullyConnectedDecoder(n_classes, d, image_shape, hidden=(512, 512))
 

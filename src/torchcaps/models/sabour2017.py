@@ -96,13 +96,9 @@ class CapsNet(Network):
             coupled=coupled,
             leaky=leaky,
         )
+        n_children = grid[0] * grid[1] * n_types
         self.classes = LinearCapsules(
-            grid[0] * grid[1] * n_types,
-            n_classes,
-            d_primary,
-            d_class,
-            routing=routing,
-            weight_std=weight_std,
+            n_children, n_classes, d_primary, d_class, routing=routing, weight_std=weight_std
         )
         decoder = FullyConnectedDecoder(n_classes, d_class, image_shape) if reconstructs else None
         self.decoder: Decoder | None = decoder
