@@ -1,20 +1,26 @@
-# Two commands do all the set-up: `make demo` and `make test`.
+# Every command sets up what it needs. `make demo` and `make test` are the first to try.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test reliability format clean
+.PHONY: demo check test test-all reliability format clean
 
 demo: $(VENV)/.core
 	OMP_NUM_THREADS=2 $(BIN)/torchcaps demo
 
-test: $(VENV)/.dev
+check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 -q
+
+# one thread per process (OMP_NUM_THREADS above), and a free worker takes tests from the other
+test: check
+	$(BIN)/pytest -n 2 --dist worksteal -q -m "not slow"
+
+test-all: check
+	$(BIN)/pytest -n 2 --dist worksteal -q
 
 reliability: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m reliability

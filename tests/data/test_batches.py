@@ -276,19 +276,6 @@ def test_the_pipeline_compiles_whole(transforms: tuple[Transform, ...]) -> None:
     assert torch.allclose(step(samples), batches.batch(samples, 1).images, atol=1e-5)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_gives_the_batches_of_the_cpu() -> None:
-    data = image_set(1000)
-    exact = (PadCrop(2), Flip(), Crop(8))
-    for transforms, tolerance in ((exact, 0.0), (ALL, 1e-3)):
-        here = list(Batches(data, 256, transforms=transforms, seed=5).epoch(1))
-        there = list(Batches(data.to("cuda"), 256, transforms=transforms, seed=5).epoch(1))
-        for a, b in zip(here, there, strict=True):
-            assert torch.equal(a.indices, b.indices.cpu())
-            assert torch.allclose(a.images, b.images.cpu(), atol=tolerance, rtol=0)
-
-
 def test_no_batch_waits_for_the_device() -> None:
     # reading any value of a meta tensor is an error
     data = image_set(100).to("meta")

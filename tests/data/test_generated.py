@@ -306,17 +306,6 @@ def test_generated_sets_compile_whole(make: Make) -> None:
     assert torch.allclose(step(samples), batches.batch(samples, 1).images, atol=0.01)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("make", [MultiMNIST, DiverseMultiMNIST, ExpandedMNIST, AffnistStyle])
-def test_cuda_generates_what_the_cpu_does(make: Make) -> None:
-    source = make(digits())
-    here, there = epoch(source, 1), epoch(source.to("cuda"), 1)
-    assert torch.equal(here.labels, there.labels.cpu())
-    tolerance = 1.5 / 255 if make is AffnistStyle else 0.0
-    assert torch.allclose(here.images, there.images.cpu(), atol=tolerance, rtol=0)
-
-
 def without_values(source: Generated) -> Generated:
     """The same set on the meta device, where reading any value is an error."""
     for name, value in vars(source).items():

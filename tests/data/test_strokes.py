@@ -220,13 +220,3 @@ def test_impossible_drawings_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=reason):
         render(glyphs, poses, size=28, offsets=offsets)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_draws_what_the_cpu_does() -> None:
-    there = Batches(Strokes(400, device="cuda"), 400, shuffled=False).batch(
-        torch.arange(400, device="cuda")
-    )
-    assert torch.equal(batch().labels, there.labels.cpu())
-    assert torch.allclose(batch().images, there.images.cpu(), atol=2 / 255)
