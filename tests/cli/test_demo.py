@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from helpers.repetitions import mark_slow_except
 from torchcaps import __version__, list_models
 from torchcaps.cli import app
 from torchcaps.recipes import RECIPES, get
@@ -18,7 +19,7 @@ README = Path(__file__).parents[2] / "README.md"
 DEMOS = [name for name in RECIPES if name.startswith("demo/")]
 
 
-@pytest.mark.parametrize("name", DEMOS)
+@pytest.mark.parametrize("name", mark_slow_except(DEMOS, "demo/strokes-attention"))
 def test_every_routing_reaches_what_the_readme_says(name: str, tmp_path: Path) -> None:
     row = train(get(name), out=tmp_path, device="cpu", tensorboard=False)
     routing = name.partition("strokes-")[2]

@@ -1,8 +1,8 @@
 """Random numbers and batches."""
 
-import subprocess
-import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import cast
 
 import pytest
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from helpers.batches import ALL, draws, image_set, random_images
+from helpers.processes import run_python
 from torchcaps.data import (
     Affine,
     Batches,
@@ -126,13 +127,9 @@ def test_the_same_seed_gives_the_same_batch_in_another_process() -> None:
         "batch = next(Batches(data, 64, transforms=[PadCrop(1), Flip()], seed=9).epoch(5))\n"
         "print(hashlib.sha256(batch.images.numpy().tobytes()).hexdigest())\n"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        ).stdout
-        for _ in range(2)
-    }
-    assert len(outputs) == 1
+    with redirect_stdout(StringIO()) as here:
+        exec(script)
+    assert run_python("-c", script) == here.getvalue()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

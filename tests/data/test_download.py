@@ -5,6 +5,8 @@ import io
 import multiprocessing
 import sys
 import tarfile
+from collections.abc import Iterator
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import IO, Any
 
@@ -110,24 +112,26 @@ def test_a_wrong_partial_file_is_thrown_away(tmp_path: Path, partial: bytes) -> 
     assert (tmp_path / "set" / "file.gz").read_bytes() == CONTENT
 
 
-def test_eight_processes_at_once_fetch_once(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with multiprocessing.get_context("spawn").Pool(8) as processes:
+        yield processes
+
+
+def test_eight_processes_at_once_fetch_once(pool: Pool, tmp_path: Path) -> None:
     with serving() as server:
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(8) as pool:
-            work = [(wanted(server, "slow"), str(tmp_path))] * 8
-            assert pool.starmap(fetch_whole, work) == [True] * 8
+        work = [(wanted(server, "slow"), str(tmp_path))] * 8
+        assert pool.starmap(fetch_whole, work, chunksize=1) == [True] * 8
         assert len(server.requests) == 1
     assert leftovers(tmp_path) == ["file.gz"]
 
 
-def test_processes_that_fail_at_once_all_say_why(tmp_path: Path) -> None:
+def test_processes_that_fail_at_once_all_say_why(pool: Pool, tmp_path: Path) -> None:
     with serving() as server:
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(4) as pool:
-            for number in range(5):
-                work = [(wanted(server, "missing"), str(tmp_path / str(number)))] * 4
-                for message in pool.starmap(fail_to_fetch, work):
-                    assert "answers 404" in message
+        for number in range(5):
+            work = [(wanted(server, "missing"), str(tmp_path / str(number)))] * 8
+            for message in pool.starmap(fail_to_fetch, work, chunksize=1):
+                assert "answers 404" in message
     assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.name == "set"]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.repetitions import mark_slow_except
 from torchcaps.data import missing_files
 from torchcaps.recipes import get
 from torchcaps.train import train
@@ -20,7 +21,7 @@ STEPS = {
 
 
 @pytest.mark.skipif(bool(missing_files("mnist")), reason="no MNIST in the data folder")
-@pytest.mark.parametrize("routing", STEPS)
+@pytest.mark.parametrize("routing", mark_slow_except(STEPS, "discriminative"))
 def test_every_routing_learns_mnist(routing: str, tmp_path: Path) -> None:
     recipe = get(f"demo/strokes-{routing}")
     recipe = replace(recipe, dataset="mnist", limit=STEPS[routing] * recipe.batch_size)

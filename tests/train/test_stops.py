@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
 from helpers.commands import invoke
-from helpers.processes import run_python
 from reliability.runs import prints
 from torchcaps import load
 from torchcaps.errors import UsageError
@@ -84,42 +83,6 @@ def test_a_stopped_run_says_that_fresh_would_begin_anew(
     assert stopped.exit_code == 130
     assert "the same command goes on from here, unless it has --fresh" in stopped.stderr
     assert "resumed at step 1 of 3" in invoke(*words).stdout
-
-
-ONE_IS_ASKED = """
-import os, signal, sys
-from pathlib import Path
-from torchcaps.recipes import get
-from torchcaps.train import InterruptedRunError, train
-from torchcaps.train.evaluation import score as evaluate
-
-rank, out = os.environ["RANK"], Path(sys.argv[1])
-
-def right(*given, usual=evaluate.right):
-    if rank == "1":
-        os.kill(os.getpid(), signal.SIGTERM)
-    return usual(*given)
-
-evaluate.right = right
-recipe = get("demo/strokes-inverted-attention")
-recipe = recipe.override(limit=24, batch_size=8, epochs=2, test_limit=250)
-try:
-    train(recipe, out=out / "run", device="cpu", tensorboard=False)
-except InterruptedRunError as error:
-    (out / rank).write_text(str(error.exit_code))
-"""
-
-
-def test_processes_stop_together_while_images_are_scored(tmp_path: Path) -> None:
-    script = tmp_path / "asked.py"
-    script.write_text(ONE_IS_ASKED)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    run_python(*torchrun, str(script), str(tmp_path))
-    assert [(tmp_path / rank).read_text() for rank in "01"] == ["143", "143"]
-    assert saved(tmp_path / "run") == ["step-00000003"]
-    assert not (tmp_path / "run/metrics.jsonl").exists()
-    quick(small(), out=tmp_path / "run")
-    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_second_run_of_the_same_processes_reads_no_address_of_the_first(
