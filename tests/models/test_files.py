@@ -14,15 +14,18 @@ from torch import nn
 
 import torchcaps as tc
 from helpers.networks import example
+from helpers.repetitions import mark_slow_except
 from torchcaps.models import ZOO
 from torchcaps.models.weights.files import describe
 from torchcaps.models.zoo import count_parameters
 
+SMALL = [name for name in ZOO if count_parameters(name) < 1_500_000]
 
-@pytest.mark.parametrize("name", ZOO)
+
+@pytest.mark.parametrize("name", mark_slow_except(ZOO, *SMALL, "sabour2017/mnist"))
 def test_saving_and_loading_is_exact(name: str, tmp_path: Path) -> None:
     network, images, _ = example(name, 2)
-    if count_parameters(name) < 1_500_000:
+    if name in SMALL:
         with torch.no_grad():
             network.train()(images)  # move the running statistics
     path = tmp_path / "network.safetensors"
@@ -36,7 +39,7 @@ def test_saving_and_loading_is_exact(name: str, tmp_path: Path) -> None:
     saved, loaded = network.state_dict(), again.state_dict()
     assert saved.keys() == loaded.keys()
     assert all(torch.equal(saved[key], loaded[key]) for key in saved)
-    if count_parameters(name) < 1_500_000:
+    if name in SMALL:
         with torch.no_grad():
             assert torch.equal(network.eval()(images).scores, again(images).scores)
 

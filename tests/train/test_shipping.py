@@ -24,7 +24,7 @@ TRAIN = ["--set", "limit=4096", "--device", "cpu", "--no-tensorboard"]
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which a small network was trained with two seeds."""
     folder = tmp_path_factory.mktemp("trained")
-    words = ["train", "demo/strokes-dynamic", *TRAIN, "--seeds", "2"]
+    words = ["train", "demo/strokes-attention", *TRAIN, "--seeds", "2"]
     record = folder / "results" / "accuracy.csv"
     result = invoke(*words, "--out", folder / "run", "--results", record)
     assert result.exit_code == 0, result.output
@@ -40,17 +40,19 @@ def test_a_run_becomes_a_row_a_curve_and_weights_that_give_its_number(
     assert result.exit_code == 0, result.output
     rows = read_rows("results/accuracy.csv")
     assert [row.seed for row in rows] == [0, 1]
-    assert len(list(Path("results/curves").glob("demo-strokes-dynamic-seed*-limit-4096.csv"))) == 2
+    assert (
+        len(list(Path("results/curves").glob("demo-strokes-attention-seed*-limit-4096.csv"))) == 2
+    )
     best = max(rows, key=lambda row: row.validation or 0)
 
-    path = weights / "demo-strokes-dynamic.safetensors"
+    path = weights / "demo-strokes-attention.safetensors"
     facts = json.loads(result.stdout)[str(path)]
-    assert (facts["recipe"], facts["seed"]) == ("demo/strokes-dynamic", best.seed)
+    assert (facts["recipe"], facts["seed"]) == ("demo/strokes-attention", best.seed)
     assert facts["weights_sha256"] == best.weights_sha256
     assert abs(facts["test"] - best.test) <= TOLERANCE
     assert describe(path)["trained"] == {**facts, "store": store}
 
-    network = tc.build("demo/strokes-dynamic", pretrained=True)
+    network = tc.build("demo/strokes-attention", pretrained=True)
     assert network.training
     assert {p.dtype for p in network.parameters()} == {torch.float32}
     original = tc.load(trained / "run" / f"seed{best.seed}" / "weights.safetensors")
@@ -60,16 +62,16 @@ def test_a_run_becomes_a_row_a_curve_and_weights_that_give_its_number(
     size = path.stat().st_size
     assert size < (1.2 if store == "int8" else 2.05) * network.n_parameters + 20_000
 
-    for place in ("demo/strokes-dynamic", str(path)):
+    for place in ("demo/strokes-attention", str(path)):
         scored = json.loads(invoke("evaluate", place, "--device", "cpu", "--json").stdout)
         assert scored[place]["percent"] == facts["test"]
-    assert open_subject("demo/strokes-dynamic").name == "demo-strokes-dynamic"
+    assert open_subject("demo/strokes-attention").name == "demo-strokes-attention"
 
 
 def test_training_itself_keeps_rows_and_curves(trained: Path, weights: Path) -> None:
     record = trained / "results" / "accuracy.csv"
     curves = sorted(path.name for path in (record.parent / "curves").iterdir())
-    assert curves == [f"demo-strokes-dynamic-seed{n}-limit-4096.csv" for n in (0, 1)]
+    assert curves == [f"demo-strokes-attention-seed{n}-limit-4096.csv" for n in (0, 1)]
     before = record.read_bytes()
     assert invoke("results", "--results", record, "--add", trained / "run").exit_code == 0
     assert record.read_bytes() == before
@@ -103,21 +105,21 @@ def test_shipping_writes_the_tables_when_asked(trained: Path, weights: Path) -> 
     page = Path("docs/results.md").read_text()
     assert "### Shipped weights" in page
     assert "### Every run" in page
-    assert page.count("| demo/strokes-dynamic |") == 2
+    assert page.count("| demo/strokes-attention |") == 2
 
 
 def test_a_recipe_s_name_is_its_folder_in_runs(trained: Path, weights: Path) -> None:
-    shutil.copytree(trained / "run", "runs/demo/strokes-dynamic")
-    result = invoke("results", "--add", "demo/strokes-dynamic")
+    shutil.copytree(trained / "run", "runs/demo/strokes-attention")
+    result = invoke("results", "--add", "demo/strokes-attention")
     assert result.exit_code == 0, result.output
     assert [row.seed for row in read_rows("results/accuracy.csv") if row.command] == [0, 1]
-    result = invoke("ship", "demo/strokes-dynamic", "--device", "cpu")
+    result = invoke("ship", "demo/strokes-attention", "--device", "cpu")
     assert result.exit_code == 0, result.output
-    assert (weights / "demo-strokes-dynamic.safetensors").is_file()
+    assert (weights / "demo-strokes-attention.safetensors").is_file()
 
 
 def test_a_worse_run_does_not_replace_a_better_one_s_weights(trained: Path, weights: Path) -> None:
-    path = weights / "demo-strokes-dynamic.safetensors"
+    path = weights / "demo-strokes-attention.safetensors"
     scores = [json.loads((trained / f"run/seed{n}/result.json").read_text()) for n in (0, 1)]
     worse, better = sorted((0, 1), key=lambda n: float(scores[n]["validation"]))
     assert scores[worse]["validation"] < scores[better]["validation"]
@@ -166,21 +168,21 @@ def test_a_better_run_shipped_meanwhile_stays(
     (facts,) = recording.ship([worse], device="cpu").values()
     seed = (better.result() or {})["seed"]
     assert (facts["seed"], "--replace" in facts["stayed"]) == (seed, True)
-    assert describe(weights / "demo-strokes-dynamic.safetensors")["trained"]["seed"] == seed
+    assert describe(weights / "demo-strokes-attention.safetensors")["trained"]["seed"] == seed
 
 
 def test_a_run_of_the_recipe_as_it_is_replaces_one_of_changed_settings(
     trained: Path, weights: Path
 ) -> None:
     """The record knows of a file what became known later: the recipe was changed after its run."""
-    path = weights / "demo-strokes-dynamic.safetensors"
-    shutil.copytree(trained / "run", "runs/demo/strokes-dynamic")
+    path = weights / "demo-strokes-attention.safetensors"
+    shutil.copytree(trained / "run", "runs/demo/strokes-attention")
     scores = [json.loads((trained / f"run/seed{n}/result.json").read_text()) for n in (0, 1)]
     worse, better = sorted((0, 1), key=lambda n: float(scores[n]["validation"]))
-    place = Path(f"runs/demo/strokes-dynamic/seed{worse}")
+    place = Path(f"runs/demo/strokes-attention/seed{worse}")
     (place / "result.json").write_text(json.dumps({**scores[worse], "modified": ""}))
     for seed in (better, worse):
-        folder = f"runs/demo/strokes-dynamic/seed{seed}"
+        folder = f"runs/demo/strokes-attention/seed{seed}"
         assert invoke("ship", folder, "--device", "cpu").exit_code == 0
         assert describe(path)["trained"]["seed"] == seed
 
@@ -190,7 +192,7 @@ def test_what_cannot_be_shipped_gets_one_sentence(
 ) -> None:
     run = trained / "run" / "seed0"
     assert refused("ship", "nowhere") == "there is no folder nowhere, and no recipe of that name"
-    name = "demo/strokes-dynamic"
+    name = "demo/strokes-attention"
     assert f"{Path('runs', name)} holds no finished run" in refused("ship", name)
     assert "stored as int8 or float16, not 'int4'" in refused("ship", run, "--store", "int4")
     with monkeypatch.context() as patch:
