@@ -30,12 +30,12 @@ def test_every_routing_reaches_what_the_readme_says(name: str, tmp_path: Path) -
 
 def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
     runner, quick = CliRunner(), ["--steps", "1", "--no-figures", "--out", str(tmp_path)]
-    table = runner.invoke(app, ["demo", "dynamic", "pairwise", *quick])
+    table = runner.invoke(app, ["demo", "attention", "discriminative", *quick])
     assert table.exit_code == 0
-    assert "dynamic" in table.stdout
-    assert "pairwise" in table.stdout
-    printed = runner.invoke(app, ["demo", "em", *quick, "--json"])
-    assert set(json.loads(printed.stdout)) == {"em"}
+    assert "attention" in table.stdout
+    assert "discriminative" in table.stdout
+    printed = runner.invoke(app, ["demo", "attention", *quick, "--json"])
+    assert set(json.loads(printed.stdout)) == {"attention"}
     assert runner.invoke(app, ["--version"]).stdout.strip() == __version__
 
 
@@ -46,7 +46,7 @@ def test_a_stopped_demo_goes_on_and_a_finished_one_begins_anew(
         self.stop.signal = signal.SIGINT
         self._interrupt()
 
-    words = ["demo", "pairwise", "--steps", "3", "--no-figures", "--out", str(tmp_path)]
+    words = ["demo", "attention", "--steps", "3", "--no-figures", "--out", str(tmp_path)]
     with monkeypatch.context() as patched:
         patched.setattr(Run, "_between", between)
         stopped = CliRunner().invoke(app, words)
@@ -55,7 +55,7 @@ def test_a_stopped_demo_goes_on_and_a_finished_one_begins_anew(
     ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 0
     assert "resumed at step 1 of 3" in ended.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["pairwise"]
+    assert [path.name for path in tmp_path.iterdir()] == ["attention"]
     monkeypatch.setattr(Run, "_between", between)
     assert "the earlier run is kept in" in CliRunner().invoke(app, words).stdout
 

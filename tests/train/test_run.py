@@ -256,7 +256,7 @@ def test_reconstruction_errors_of_two_objects_add_up() -> None:
 
 def test_saved_weights_score_what_the_run_said_and_two_make_an_ensemble(tmp_path: Path) -> None:
     rows = [
-        quick(small("pairwise", limit=3200, test_limit=0), seed=n, out=tmp_path / str(n))
+        quick(small("attention", limit=3200, test_limit=0), seed=n, out=tmp_path / str(n))
         for n in range(2)
     ]
     scores = evaluate_files([tmp_path / "0", tmp_path / "1/weights.safetensors"], device="cpu")
