@@ -7,9 +7,8 @@ import torch
 
 import torchcaps as tc
 from helpers.networks import SmallNetwork
-from helpers.routings import ROUTINGS, route
+from helpers.routings import ROUTINGS
 from torchcaps.models.backbones import ImageConv2d
-from torchcaps.routing import Sizes
 
 pytestmark = [
     pytest.mark.gpu,
