@@ -47,24 +47,7 @@ from torchcaps.models import (
     register_network as register_network,
     save as save,
 )
-from torchcaps.routing import (
-    AttentionRouting as AttentionRouting,
-    CapsuleActivation as CapsuleActivation,
-    DiscriminativeRouting as DiscriminativeRouting,
-    DynamicRouting as DynamicRouting,
-    EMRouting as EMRouting,
-    InvertedAttentionRouting as InvertedAttentionRouting,
-    PairwiseRouting as PairwiseRouting,
-    Routing as Routing,
-    Sizes as Sizes,
-    attention_routing as attention_routing,
-    discriminative_objective as discriminative_objective,
-    discriminative_routing as discriminative_routing,
-    dynamic_routing as dynamic_routing,
-    em_routing as em_routing,
-    inverted_attention_routing as inverted_attention_routing,
-    pairwise_agreement as pairwise_agreement,
-)
+from torchcaps.routing import *  # every routing: its class and its function
 from torchcaps.votes import Votes as Votes
 
 __version__ = "0.1.0.dev0"
