@@ -8,8 +8,6 @@ from torch import Tensor
 from torchcaps import functional
 from torchcaps.errors import UsageError
 
-__all__ = ["Loss", "binary_cross_entropy", "cross_entropy", "margin", "spread"]
-
 
 class Loss(Protocol):
     """The loss of a recipe, without the reconstruction."""
@@ -55,6 +53,11 @@ def spread(
 def cross_entropy(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
     """Return the softmax cross-entropy."""
     return functional.cross_entropy_loss(scores, targets, label_smoothing=smoothing)
+
+
+def log_likelihood(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
+    """Return the negative log-likelihood of activations that sum to one over classes."""
+    return cross_entropy(scores.clamp_min(1e-7).log(), targets, step=step, smoothing=smoothing)
 
 
 def binary_cross_entropy(
