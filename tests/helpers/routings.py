@@ -46,6 +46,7 @@ def route(
     else:
         shape = (*votes.shape[:2], routing.sizes.d_child)
         generator = torch.Generator().manual_seed(0)
-        poses = torch.randn(shape, generator=generator).to(votes)
+        poses = torch.randn(shape, generator=generator)
+        poses = poses.to(votes) if votes.is_floating_point() else poses
     routed: Routed = routing(Capsules(poses, activations), votes, parents)
     return routed
