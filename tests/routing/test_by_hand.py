@@ -200,3 +200,27 @@ def test_cross_entropies() -> None:
     near(tc.cross_entropy_loss(scores, torch.tensor([0])), -math.log(3 / 4))
     near(tc.binary_cross_entropy_loss(scores, torch.tensor([0])), -math.log(3 / 4 * 1 / 2))
     near(tc.binary_cross_entropy_loss(scores, torch.tensor([[0, 1]])), -math.log(1 / 4 * 1 / 2))
+
+
+def test_self_routing() -> None:
+    # Two children with activations 1 and 1/2, two parents. Logits (ln 3, 0) and (0, 0) give the
+    # couplings (3/4, 1/4) and (1/2, 1/2), and weights c a of (3/4, 1/4) and (1/4, 1/4).
+    # Mass of the parents: 1 and 1/2; activations 1/1.5 = 2/3 and 0.5/1.5 = 1/3.
+    # Votes for A are (4, 0) and (0, 4): pose (3/4 * 4, 1/4 * 4) / 1 = (3, 1).
+    # Votes for B are (2, 2) and (0, 4): pose (1/4 * 2, 1/4 * 2 + 1/4 * 4) / (1/2) = (1, 3).
+    votes = torch.tensor([[[[4.0, 0], [2, 2]], [[0, 4], [0, 4]]]]).double()
+    logits = torch.tensor([[[math.log(3), 0], [0, 0]]]).double()
+    routed = tc.self_routing(votes, logits, torch.tensor([[1, 0.5]]).double())
+    near(routed.couplings[0], [[0.75, 0.25], [0.5, 0.5]])
+    near(routed.activations[0], [2 / 3, 1 / 3])
+    near(routed.poses[0], [[3, 1], [1, 3]])
+    # Children without activations weigh 1: masses are 5/4 and 3/4 of 2.
+    near(tc.self_routing(votes, logits).activations[0], [5 / 8, 3 / 8])
+    # The class maps a child's pose to its logits, each child by a matrix of its own.
+    routing = tc.SelfRouting(Sizes(2, 2, 2, 2)).double()
+    with torch.no_grad():
+        routing.weight.copy_(torch.tensor([[[1.0, 0], [0, 0]], [[0, 0], [0, 0]]]))
+    poses = torch.tensor([[[math.log(3), 5], [7, 9]]]).double()
+    children = tc.Capsules(poses, torch.tensor([[1, 0.5]]).double())
+    for got, expected in zip(routing(children, votes), routed, strict=True):
+        near(got, expected.tolist())

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from torchcaps.recipes.base import Published, Recipe
-from torchcaps.recipes.losses import cross_entropy, margin, spread
+from torchcaps.recipes.losses import cross_entropy, log_likelihood, margin, spread
 from torchcaps.recipes.schedules import one_cycle
 
 __all__ = ["demo"]
@@ -40,4 +40,5 @@ def demo() -> list[Recipe]:
         other("attention"),
         other("pairwise", loss=cross_entropy),
         other("discriminative", coefficient_lr=1e-3),
+        other("self", loss=log_likelihood, lr=1e-2),
     ]

@@ -29,6 +29,10 @@ from torchcaps.routing.pairwise import (
     PairwiseRouting as PairwiseRouting,
     pairwise_agreement as pairwise_agreement,
 )
+from torchcaps.routing.self_routing import (
+    SelfRouting as SelfRouting,
+    self_routing as self_routing,
+)
 
 ROUTINGS: dict[str, RoutingFactory] = {
     "dynamic": DynamicRouting,
@@ -37,5 +41,6 @@ ROUTINGS: dict[str, RoutingFactory] = {
     "attention": AttentionRouting,
     "pairwise": PairwiseRouting,
     "discriminative": DiscriminativeRouting,
+    "self": SelfRouting,
 }
 """Every routing by its name in demos."""
