@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.repetitions import mark_slow_except
 from torchcaps.data import missing_files
 from torchcaps.models.weights.files import describe
 from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, facts, shipped
@@ -86,7 +87,7 @@ def test_a_shipped_file_is_of_a_run_of_the_record(recipe: str) -> None:
 CHECKED = [name for name in SHIPPED if RECIPES[name].dataset in ("mnist", "fashion_mnist")]
 
 
-@pytest.mark.parametrize("recipe", CHECKED)
+@pytest.mark.parametrize("recipe", mark_slow_except(CHECKED, "choi2019/mnist"))
 def test_a_shipped_file_gives_its_number_on_the_real_images(recipe: str) -> None:
     chosen = RECIPES[recipe]
     for name in (chosen.dataset, chosen.test_dataset or chosen.dataset):
