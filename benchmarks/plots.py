@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def draw(axis: str, folder: Path) -> bool:
-    """Write speed-AXIS.png, if there are lines of at least three points; say whether there were."""
+    """Write speed-AXIS.png and return True, if some line has at least three points."""
     lines: dict[str, dict[int, float]] = defaultdict(dict)
     for row in read(ROOT / "results" / "speed.csv"):
         varied = any(row[key] for key in ("classes", "side", "pose"))
@@ -48,15 +48,15 @@ def draw(axis: str, folder: Path) -> bool:
     return True
 
 
-def show(page: Path, made: str) -> None:
-    """Put a table between the marks of a page."""
+def write_table(page: Path, markdown: str) -> None:
+    """Write a table between the marks of a page."""
     before, opened, rest = page.read_text().partition("<!-- speed -->\n")
     _, closed, after = rest.partition("\n<!-- /speed -->")
-    write_text(page, before + opened + made + closed + after)
+    write_text(page, before + opened + markdown + closed + after)
 
 
 def main() -> None:
-    """Draw, then write the pages."""
+    """Draw the plots, then write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "docs")
     folder: Path = parser.parse_args().folder
@@ -66,8 +66,8 @@ def main() -> None:
         done = draw(kind, folder)
         sys.stdout.write(f"{kind}: {'drawn' if done else 'not enough rows'}\n")
     rows = read(ROOT / "results" / "speed.csv")
-    show(ROOT / "README.md", table(headline(rows)))
-    show(ROOT / "docs" / "speed.md", table(rows))
+    write_table(ROOT / "README.md", table(headline(rows)))
+    write_table(ROOT / "docs" / "speed.md", table(rows))
 
 
 if __name__ == "__main__":

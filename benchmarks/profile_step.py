@@ -1,11 +1,11 @@
-"""Where the time of one step goes: the kernels of a training step, longest first.
+"""List the kernels of one training step, longest first.
 
     PYTHONPATH=src python benchmarks/profile_step.py tsai2020/cifar10-resnet --batch 512
     PYTHONPATH=src python benchmarks/profile_step.py hinton2018/smallnorb --iterations 2
 
-Each arrangement is built and warmed up as :func:`torchcaps.bench.measure` does it, timed without
-the profiler, then profiled. On a GPU the rows are its kernels, those inside a CUDA graph too;
-without one they are operators, each less what it calls.
+Each implementation is built and warmed up as :func:`torchcaps.bench.measure` does it, timed without
+the profiler, then profiled. On a GPU the rows are its kernels, also those of a CUDA graph. Without
+a GPU they are operators, each without the operators it calls.
 """
 
 import argparse
@@ -20,26 +20,28 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from torchcaps.bench import Setting
-from torchcaps.bench.measure import searching, stepper
+from torchcaps.bench.measure import prepare, training_backends
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of a step: how often it runs and the milliseconds it takes in all."""
+    """A kernel of a step: its calls per step and its total milliseconds per step."""
 
     name: str
     calls: float
     ms: float
 
 
-def profiled(setting: Setting, *, device: torch.device, steps: int) -> tuple[float, list[Kernel]]:
-    """Milliseconds of a step without the profiler, and its kernels, longest first."""
+def profile_setting(
+    setting: Setting, *, device: torch.device, steps: int
+) -> tuple[float, list[Kernel]]:
+    """Return the milliseconds of a step without the profiler, and its kernels, longest first."""
     cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda
     torch.compiler.reset()
     with profile(activities=activities):
-        pass  # kernels of a graph are seen only if it was captured after the profiler began
-    step = stepper(setting, device)
+        pass  # the profiler sees kernels of a graph only if it ran before the capture
+    step = prepare(setting, device)
     _repeat(step, 5 if cuda else 1, cuda)
     start = time.perf_counter()
     _repeat(step, steps, cuda)
@@ -66,10 +68,10 @@ def _repeat(step: Callable[[], None], steps: int, cuda: bool) -> None:
 
 
 def report(setting: Setting, wall: float, kernels: list[Kernel], *, top: int, wide: int) -> str:
-    """A table of the longest kernels; the share is of the time of all of them."""
+    """Format the longest kernels as a table; a share is of the time of all kernels."""
     busy = sum(kernel.ms for kernel in kernels)
     lines = [
-        f"{setting.case}, {setting.arrangement}, {setting.mode}, {setting.dtype}, "
+        f"{setting.case}, {setting.implementation}, {setting.mode}, {setting.dtype}, "
         f"batch {setting.batch}: {wall:.3f} ms a step, {1000 * setting.batch / wall:,.0f} images/s",
         f"{len(kernels)} different kernels, {sum(kernel.calls for kernel in kernels):.0f} calls, "
         f"{busy:.3f} ms in all",
@@ -86,13 +88,13 @@ def report(setting: Setting, wall: float, kernels: list[Kernel], *, top: int, wi
 
 
 def main() -> None:
-    """Profile, print."""
+    """Profile the settings of the command line and print their tables."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("case", help="a network of the zoo")
+    parser.add_argument("case", help="a network or a recipe")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument(
-        "--arrangement",
+        "--implementation",
         nargs="+",
         default=["fused", "fused+compile+graph"] if torch.cuda.is_available() else ["torch"],
         help="floor, fused, torch or dense, with +compile and +graph as wanted",
@@ -103,24 +105,24 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=None, help="of the images")
     parser.add_argument("--steps", type=int, default=10, help="timed, and profiled")
     parser.add_argument("--top", type=int, default=30, help="kernels listed")
-    parser.add_argument("--wide", type=int, default=110, help="letters of a kernel's name")
+    parser.add_argument("--wide", type=int, default=110, help="characters shown of a kernel's name")
     options = parser.parse_args()
     if options.steps < 1:
-        parser.error(f"profile at least one step, not {options.steps}")
+        parser.error(f"--steps must be at least 1, not {options.steps}")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for arrangement in options.arrangement:
+    for implementation in options.implementation:
         try:
             setting = Setting(
                 options.case,
-                arrangement,
+                implementation,
                 options.batch,
                 options.mode,
                 options.dtype,
                 options.iterations,
                 side=options.side,
             )
-            with searching():
-                wall, kernels = profiled(setting, device=device, steps=options.steps)
+            with training_backends(setting, device):
+                wall, kernels = profile_setting(setting, device=device, steps=options.steps)
         except ValueError as error:
             parser.error(str(error))
         text = report(setting, wall, kernels, top=options.top, wide=options.wide)

@@ -1,10 +1,10 @@
-"""Fill results/speed.csv: one run measures the settings of the plans it is given, in turn.
+"""Fill results/speed.csv with the settings of the plans named on the command line.
 
     PYTHONPATH=src python benchmarks/speed.py quick              # a GPU, nothing compiled: a minute
     PYTHONPATH=src python benchmarks/speed.py tsai sabour em     # compiled: a minute per setting
     PYTHONPATH=src python benchmarks/speed.py cpu --threads 2 --repeats 3
 
-Every row is written as soon as it is measured. README.md beside this says what the figures mean.
+Every row is written as soon as it is measured. The README.md in this folder explains the numbers.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from torchcaps.train.facts import revision
 ROOT = Path(__file__).parent.parent
 
 
-def attempt(setting: Setting, device: torch.device, repeats: int) -> list[Measured]:
-    """One measurement, or none and a line that says why."""
+def try_measure(setting: Setting, device: torch.device, repeats: int) -> list[Measured]:
+    """Return one measurement, or none after printing why."""
     try:
         return [measure(setting, device=device, repeats=repeats)]
     except ValueError as error:
@@ -31,7 +31,7 @@ def attempt(setting: Setting, device: torch.device, repeats: int) -> list[Measur
 
 
 def main() -> None:
-    """Measure, write, print."""
+    """Measure the plans, and write and print their rows."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("plans", nargs="+", metavar="plan", help=", ".join(PLANS))
@@ -45,14 +45,14 @@ def main() -> None:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if options.repeats < 1:
-        parser.error(f"time at least one step, not {options.repeats}")
+        parser.error(f"--repeats must be at least 1, not {options.repeats}")
     if options.threads:
         torch.set_num_threads(options.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for settings in plans:
         measured: list[Measured] = []
         for setting in settings:
-            new = attempt(setting, device, options.repeats)
+            new = try_measure(setting, device, options.repeats)
             measured += new
             rows = rows_of(measured, device=device, revision=revision())[len(measured) - len(new) :]
             if not new:

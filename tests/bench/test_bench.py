@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,13 @@ from torchcaps.bench import (
     rows_of,
     table,
 )
-from torchcaps.bench.measure import network
+from torchcaps.bench.measure import find_recipe, network, prepare
 from torchcaps.cli import app
 from torchcaps.models import CapsNet, EMCapsNet, build
 from torchcaps.models.network import Classifier
+from torchcaps.recipes import get
 from torchcaps.routing import Routing
+from torchcaps.train.step import Step
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -66,7 +69,7 @@ def test_every_setting_of_a_plan_can_be_built(name: str) -> None:
 
 
 def test_a_step_is_measured_and_becomes_a_row(tmp_path: Path) -> None:
-    settings = [Setting("sabour2017/svhn", arrangement, 1) for arrangement in ("floor", "torch")]
+    settings = [Setting("sabour2017/svhn", way, 1) for way in ("floor", "torch")]
     measured = [measure(setting, device=CPU, repeats=2) for setting in settings]
     floor, row = rows_of(measured, device=CPU, revision="abc")
     assert tuple(row) == COLUMNS
@@ -83,6 +86,31 @@ def test_a_step_is_measured_and_becomes_a_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", ["sabour2017/multimnist", "zhao2020/multimnist"])
 def test_networks_of_two_objects_are_measured_too(case: str) -> None:
     assert measure(Setting(case, "torch", 1), device=CPU, repeats=1).images_per_s > 0
+
+
+def test_the_step_is_the_recipe_s_own_with_its_ascent() -> None:
+    step = prepare(Setting("yang2021/mnist-l2", "torch", 2), CPU)
+    assert isinstance(step, partial)
+    taken = step.func
+    assert isinstance(taken, Step)
+    assert taken.ascent is not None
+    assert taken.recipe.reconstruction_weight == get("yang2021/mnist-l2").reconstruction_weight
+    (group,) = taken.ascent.param_groups
+    before = [parameter.detach().clone() for parameter in group["params"]]
+    step()
+    assert int(taken.taken) == 1
+    for old, new in zip(before, group["params"], strict=True):
+        assert not torch.equal(old, new)
+
+
+def test_a_case_is_a_recipe_or_the_first_recipe_of_a_network() -> None:
+    assert find_recipe(Setting("sabour2017/mnist-modern")).name == "sabour2017/mnist-modern"
+    assert find_recipe(Setting("zhao2020/affnist")).loss is get("zhao2020/affnist").loss
+    assert find_recipe(Setting("sabour2017/svhn", dtype="bfloat16")).precision == "bfloat16"
+    untrained = find_recipe(Setting("zhao2020/cifar10-em"))
+    assert untrained.network == "zhao2020/cifar10-em"
+    with torch.device("meta"):
+        assert network(Setting("sabour2017/mnist-modern")).name == "sabour2017/mnist"
 
 
 def test_quantiles_are_those_of_the_steps() -> None:
@@ -107,16 +135,16 @@ def test_the_command_prints_json_and_refuses_an_unknown_plan(
 def test_what_cannot_be_measured_is_refused_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for arrangement in ("bogus", "torch+bogus", ""):
-        with pytest.raises(ValueError, match="there is no arrangement"):
-            Setting("sabour2017/svhn", arrangement)
+    for implementation in ("bogus", "torch+bogus", ""):
+        with pytest.raises(ValueError, match="there is no implementation"):
+            Setting("sabour2017/svhn", implementation)
     with pytest.raises(ValueError, match="at least one image"):
         Setting("sabour2017/svhn", batch=0)
     with pytest.raises(ValueError, match="at least one repeat"):
         measure(Setting("sabour2017/svhn", "torch", 1), device=CPU, repeats=0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     settings = [Setting("sabour2017/svhn", way, 1, "inference") for way in GPU_ONLY]
-    monkeypatch.setitem(PLANS, "small", (*settings, replace(settings[0], arrangement="torch")))
+    monkeypatch.setitem(PLANS, "small", (*settings, replace(settings[0], implementation="torch")))
     done = CliRunner().invoke(app, ["bench", "--repeats", "1"])
     assert done.exit_code == 0, done.output
     assert "kernels do not run because there is no CUDA device" in done.stderr
@@ -147,7 +175,7 @@ def test_tables_say_where_and_take_any_implementation() -> None:
 
 def test_a_floor_is_one_of_the_same_sizes() -> None:
     small, large = (Setting("tsai2020/cifar10-simple", "floor", 1, side=n) for n in (16, 32))
-    settings = (small, large, replace(small, arrangement="torch"))
+    settings = (small, large, replace(small, implementation="torch"))
     measured = [Measured(s, (t,), 1.0, 0.0) for s, t in zip(settings, (1.0, 4.0, 2.0), strict=True)]
     rows = rows_of(measured, device=CPU, revision="abc")
     assert [row["share_of_floor"] for row in rows] == ["1.000", "1.000", "0.500"]

@@ -1,41 +1,49 @@
-"""Speed and memory of routings and networks on this machine, beside what they stand on.
+"""Speed and memory of the training step of a recipe, or of inference, beside a floor.
 
-A case is a network of the zoo and its floor: the same backbone with average pooling or, for
-CapsNet, the same network with a matrix product in place of routing. An arrangement is how it runs:
-"torch" (the plain functions), "dense" (those on votes that are all cast first, with every update
-of every layer), "fused" (the kernels); "+compile" compiles, "+graph" captures the whole step as a
-CUDA graph.
+A case is a network or a recipe. Its floor is the same backbone with average pooling; for CapsNet
+it is the same network with one routing iteration. An implementation says how it runs: "torch" (the
+plain functions), "dense" (those on votes that are all cast first, with every update of every
+layer), "fused" (the kernels); "+compile" compiles, "+graph" captures the step as a CUDA graph.
 """
 
 import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from torchcaps import kernels
 from torchcaps.bench.setting import HEAD, Measured, Setting
 from torchcaps.capsules import Output
-from torchcaps.functional import cross_entropy_loss, margin_loss, reconstruction_loss, spread_loss
+from torchcaps.data import Batch
+from torchcaps.errors import UsageError
 from torchcaps.layers import CapsuleHead, ConvCapsules
 from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, ResCapsNet, build
 from torchcaps.models.network import Classifier
 from torchcaps.models.zoo import ZOO
+from torchcaps.recipes import RECIPES, Published, Recipe
 from torchcaps.routing.base import Routing
 from torchcaps.train.compiling import compiled
+from torchcaps.train.evaluation.score import autocast, tensor_float
+from torchcaps.train.optimizers import make_optimizers
+from torchcaps.train.process import Process
+from torchcaps.train.step import GraphedStep, Step
 from torchcaps.votes import Votes
 
-__all__ = ["measure", "network", "searching", "stepper"]
+__all__ = ["find_recipe", "measure", "network", "prepare", "training_backends"]
+
+MAX_LR = 1e-4
+"""Steps on random images must stay finite; the learning rate does not change their speed."""
 
 
 @final
 class HeadNetwork(Network):
-    """A capsule head on features that some backbone would give."""
+    """A capsule head on random features of 512 channels."""
 
     def __init__(self, side: int, n_classes: int, d: int) -> None:
         super().__init__((512, side, side), n_classes)
@@ -44,22 +52,25 @@ class HeadNetwork(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """Scores of the features."""
+        """Classify features ``[b 512 h w]``."""
         output: Output = self.head(images)
         return output
 
 
-def _built(setting: Setting) -> Network:
-    if setting.case == HEAD:
-        return HeadNetwork(setting.side or 7, setting.classes or 1000, setting.pose or 16)
-    shape = ZOO[setting.case].image_shape if setting.case in ZOO else (1, 1, 1)
-    side = None if setting.side is None else (shape[0], setting.side, setting.side)
-    return build(setting.case, image_shape=side, n_classes=setting.classes)
+def find_recipe(setting: Setting) -> Recipe:
+    """Return the recipe of a case: of that name, the first of that network, or a plain one.
+
+    Batch normalization takes its statistics over the whole batch.
+    """
+    case = setting.case
+    recipe = RECIPES.get(case) or next((r for r in RECIPES.values() if r.network == case), None)
+    recipe = recipe or Recipe(case, network=case, dataset="", published=Published(""))
+    return replace(recipe, precision=setting.dtype, norm_batch=0, lr=min(recipe.lr, MAX_LR))
 
 
 def network(setting: Setting) -> Network:
-    """The network of a setting, or its floor."""
-    net = _built(setting)
+    """Build the network of a setting, or its floor."""
+    net = _build(setting)
     if setting.iterations is not None:
         net.set_iterations(setting.iterations)
     for module in net.modules():
@@ -67,16 +78,35 @@ def network(setting: Setting) -> Network:
             plain = setting.has("torch") or setting.has("dense")
             module.implementation = "torch" if plain else "auto"
             if setting.has("dense"):
-                module.register_forward_pre_hook(_cast)
+                module.register_forward_pre_hook(_cast_votes)
         if isinstance(module, ConvCapsules) and module.routing.competition == "image":
             module.competition = setting.competition
-    if not setting.has("floor"):
-        return net
+    return _floor(net, setting.case) if setting.has("floor") else net
+
+
+def _build(setting: Setting) -> Network:
+    if setting.case == HEAD:
+        return HeadNetwork(setting.side or 7, setting.classes or 1000, setting.pose or 16)
+    name = find_recipe(setting).network
+    shape = None
+    if setting.side is not None and name in ZOO:
+        shape = (ZOO[name].image_shape[0], setting.side, setting.side)
+    return build(name, image_shape=shape, n_classes=setting.classes)
+
+
+def _cast_votes(routing: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Cast all votes before they are routed."""
+    children, votes, *rest = arguments
+    return (children, votes.dense() if isinstance(votes, Votes) else votes, *rest)
+
+
+def _floor(net: Network, case: str) -> Network:
+    """Return what the capsules of a network are compared with."""
     if isinstance(net, CapsNet):
         net.set_iterations(1)
         return net
     if not isinstance(net, AttentionCapsNet | EMCapsNet | ResCapsNet):
-        raise ValueError(f"{setting.case} has no floor to be compared with")
+        raise UsageError(f"{case} has no floor to be compared with")
     pooled = nn.Sequential(
         net.backbone,
         nn.AdaptiveAvgPool2d(1),
@@ -86,94 +116,75 @@ def network(setting: Setting) -> Network:
     return Classifier(net.image_shape, net.n_classes, pooled)
 
 
-def _cast(routing: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Cast all votes before they are routed."""
-    children, votes, *rest = given
-    return (children, votes.dense() if isinstance(votes, Votes) else votes, *rest)
-
-
-def loss_of(net: Network, images: Tensor, targets: Tensor, *, whole: bool = False) -> Tensor:
-    """The loss the network's paper trains with; ``whole`` computes what it does not need too."""
-    out = net(images, targets, couplings=whole)
-    several = targets.dim() > 1
-    if isinstance(net, CapsNet) or several:
-        there = one_hot(targets, net.n_classes).sum(1) if several else targets
-        loss = margin_loss(out.scores.float(), there)
-        if out.reconstruction is None:
-            return loss
-        objects = images[:, None].expand_as(out.reconstruction) if several else images
-        return loss + reconstruction_loss(out.reconstruction.float(), objects)
-    if isinstance(net, EMCapsNet):
-        return spread_loss(out.scores.float(), targets, margin=0.2)
-    return cross_entropy_loss(out.scores.float(), targets)
-
-
-def stepper(setting: Setting, device: torch.device) -> Callable[[], None]:
-    """Build everything and return one step, ready to be timed."""
-    _check(setting, device)
-    torch.manual_seed(0)
-    net = network(setting).to(device)
-    channels_last = device.type == "cuda"
-    if channels_last:
-        for parameter in net.parameters():
-            if parameter.dim() == 4 and parameter.shape[2:] != (1, 1):
-                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    images = torch.rand(setting.batch, *net.image_shape, device=device)
-    if channels_last:
-        images = images.contiguous(memory_format=torch.channels_last)
-    targets = _targets(net, setting.batch).to(device)
-    low = partial(torch.autocast, device.type, torch.bfloat16, enabled=setting.dtype == "bfloat16")
-    if setting.mode == "inference":
-        return _inference(setting, net.eval(), images, low)
-    optimizer = torch.optim.SGD(
-        net.parameters(), lr=1e-4, momentum=0.9, fused=device.type == "cuda"
-    )
-    wanted = partial(loss_of, whole=setting.has("dense"))
-    loss = compiled(wanted) if setting.has("compile") else wanted
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        with low():
-            value = loss(net, images, targets)
-        value.backward()
-        optimizer.step()
-
-    return _captured(step) if setting.has("graph") else step
-
-
-def _targets(net: Network, batch: int) -> Tensor:
-    """Class numbers ``[b]``, or ``[b objects]``, all different, of a network of several objects."""
-    if isinstance(net, CapsNet | ResCapsNet) and net.n_objects > 1:
-        return torch.rand(batch, net.n_classes).argsort(1)[:, : net.n_objects]
-    return torch.randint(net.n_classes, (batch,))
-
-
-def _check(setting: Setting, device: torch.device) -> None:
-    why = kernels.machine_obstacle()
-    if setting.has("fused") and why is not None:
-        raise ValueError(f"{setting}: kernels do not run because {why}; ask for torch instead")
+def prepare(setting: Setting, device: torch.device) -> Callable[[], None]:
+    """Build a network and its random images, and return the function to time."""
+    reason = kernels.machine_obstacle()
+    if setting.has("fused") and reason is not None:
+        raise UsageError(f"{setting}: kernels do not run because {reason}; ask for torch instead")
     if setting.has("graph") and device.type != "cuda":
-        raise ValueError(f"{setting}: a CUDA graph needs a CUDA device; leave out +graph")
+        raise UsageError(f"{setting}: a CUDA graph needs a CUDA device; leave out +graph")
+    torch.manual_seed(0)
+    recipe = find_recipe(setting)
+    net = network(setting).to(device)
+    if device.type == "cuda" and recipe.channels_last:
+        for module in net.modules():
+            if isinstance(module, nn.Conv2d):
+                weight = module.weight
+                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+    batch = _random_batch(recipe, net, setting.batch, device)
+    if setting.mode == "inference":
+        return _inference(setting, recipe, net.eval(), batch)
+    return partial(_training_step(setting, recipe, net.train(), device), batch)
 
 
-def _inference(
-    setting: Setting, net: Network, images: Tensor, low: Callable[[], Any]
-) -> Callable[[], None]:
+def _random_batch(recipe: Recipe, net: Network, size: int, device: torch.device) -> Batch:
+    """Draw images and labels as the recipe's data set has them, of one or two objects."""
+    images = torch.rand(size, *net.image_shape, device=device)
+    indices = torch.arange(size, device=device)
+    if recipe.measure == "top1":
+        return Batch(images, torch.randint(net.n_classes, (size,), device=device), indices)
+    labels = torch.rand(size, net.n_classes, device=device).argsort(1)[:, :2]
+    return Batch(images, labels, indices, torch.rand(size, 2, *net.image_shape, device=device))
+
+
+def _training_step(
+    setting: Setting, recipe: Recipe, net: Network, device: torch.device
+) -> Callable[[Batch], None]:
+    """Return the step that :func:`torchcaps.train.train` takes."""
+
+    def with_couplings(images: Tensor, targets: Tensor | None = None) -> Output:
+        output: Output = net(images, targets, couplings=True)
+        return output
+
+    forward: Callable[..., Output] = with_couplings if setting.has("dense") else net
+    if setting.has("compile"):
+        forward = compiled(forward)
+    optimizer, ascent = make_optimizers(recipe, net, device)
+    step = Step(recipe, net, forward, optimizer, ascent, Process(device))
+    if not setting.has("graph"):
+        return step
+    if not step.capturable:
+        raise UsageError(f"{setting}: this recipe's step cannot be captured; leave out +graph")
+    return GraphedStep(step)
+
+
+def _inference(setting: Setting, recipe: Recipe, net: Network, batch: Batch) -> Callable[[], None]:
+    """Return a function that classifies the images."""
     forward: Callable[[Tensor], Any] = compiled(net) if setting.has("compile") else net
+    images = batch.images
+    if images.is_cuda and recipe.channels_last:
+        images = images.contiguous(memory_format=torch.channels_last)
 
     def step() -> None:
-        with torch.no_grad(), low():
+        with torch.no_grad(), autocast(images.device, recipe.precision):
             forward(images)
 
-    return _captured(step) if setting.has("graph") else step
-
-
-def _captured(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as one CUDA graph."""
+    if not setting.has("graph"):
+        return step
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
+        for _ in range(GraphedStep.WARM_UP):
             step()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -184,55 +195,53 @@ def _captured(step: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextmanager
-def searching() -> Iterator[None]:
-    """In here cuDNN looks for the fastest convolution, as in training."""
+def training_backends(setting: Setting, device: torch.device) -> Iterator[None]:
+    """Set cuDNN's search and the float32 precision as training does."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
-        yield
+        with tensor_float(device, find_recipe(setting).precision):
+            yield
     finally:
         torch.backends.cudnn.benchmark = before
 
 
 def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Measured:
-    """Time one setting on its own, or say in a ValueError why it cannot be."""
+    """Time one setting; raise :class:`UsageError` if it cannot run here."""
     if repeats < 1:
-        raise ValueError(f"a median needs at least one repeat, not {repeats}")
+        raise UsageError(f"a median needs at least one repeat, not {repeats}")
     try:
-        with searching():
-            return _measured(setting, device, repeats)
+        with training_backends(setting, device):
+            return _measure(setting, device, repeats)
     except torch.OutOfMemoryError as error:
-        raise ValueError(f"{setting}: does not fit into the memory of the GPU") from error
+        raise UsageError(f"{setting}: does not fit into the memory of the GPU") from error
 
 
-def _measured(setting: Setting, device: torch.device, repeats: int) -> Measured:
-    cuda = device.type == "cuda"
+def _measure(setting: Setting, device: torch.device, repeats: int) -> Measured:
+    on_gpu = device.type == "cuda"
     torch.compiler.reset()
-    before = 0
-    if cuda:
+    used_bytes = 0
+    if on_gpu:
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        used_bytes = torch.cuda.memory_allocated()
     start = time.perf_counter()
-    step = stepper(setting, device)
+    step = prepare(setting, device)
     step()
-    _wait(cuda)
-    ready = time.perf_counter() - start
-    for _ in range(5 if cuda else 1):
-        step()
-    seconds = tuple(_timed(step, cuda) for _ in range(repeats))
-    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if cuda else float("nan")
-    return Measured(setting, seconds, peak, ready)
-
-
-def _wait(cuda: bool) -> None:
-    if cuda:
+    if on_gpu:
         torch.cuda.synchronize()
+    ready_s = time.perf_counter() - start
+    for _ in range(5 if on_gpu else 1):
+        step()
+    seconds = tuple(_time(step, on_gpu) for _ in range(repeats))
+    peak = (torch.cuda.max_memory_allocated() - used_bytes) / 2**20 if on_gpu else float("nan")
+    return Measured(setting, seconds, peak, ready_s)
 
 
-def _timed(step: Callable[[], None], cuda: bool) -> float:
-    if not cuda:
+def _time(step: Callable[[], None], on_gpu: bool) -> float:
+    """Return the seconds of one step."""
+    if not on_gpu:
         start = time.perf_counter()
         step()
         return time.perf_counter() - start

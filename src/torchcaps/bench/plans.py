@@ -1,8 +1,9 @@
-"""What is measured together: lists of settings by name."""
+"""Plans: lists of settings that are measured together, by name."""
 
 from dataclasses import replace
 
 from torchcaps.bench.setting import HEAD, Setting
+from torchcaps.errors import UsageError
 
 __all__ = ["PLANS", "plan"]
 
@@ -14,41 +15,39 @@ MODES = ("inference", "train")
 BEST, PLAIN, FLOOR = "fused+compile+graph", "torch+compile+graph", "floor+compile+graph"
 
 
-def _low(case: str, arrangement: str, batch: int, iterations: int | None = None) -> Setting:
-    return Setting(case, arrangement, batch, dtype="bfloat16", iterations=iterations)
+def _low(case: str, way: str, batch: int, iterations: int | None = None) -> Setting:
+    return Setting(case, way, batch, dtype="bfloat16", iterations=iterations)
 
 
 PLANS: dict[str, tuple[Setting, ...]] = {
     "cpu": tuple(
-        Setting(case, arrangement, batch)
+        Setting(case, way, batch)
         for case, batch in ((TSAI, 16), (SABOUR, 16))
-        for arrangement in ("floor", "dense", "torch")
+        for way in ("floor", "dense", "torch")
     ),
     "tsai": (
         _low(TSAI, FLOOR, 512),
         *(_low(TSAI, BEST, 512, n) for n in (2, 3)),
-        *(_low(TSAI, arrangement, 512) for arrangement in ("fused", "fused+graph")),
-        *(_low(TSAI, arrangement, 128) for arrangement in (FLOOR, BEST, PLAIN)),
-        *(_low(TSAI100, arrangement, 512) for arrangement in (FLOOR, BEST)),
+        *(_low(TSAI, way, 512) for way in ("fused", "fused+graph")),
+        *(_low(TSAI, way, 128) for way in (FLOOR, BEST, PLAIN)),
+        *(_low(TSAI100, way, 512) for way in (FLOOR, BEST)),
     ),
     "sabour": (
-        *(_low(SABOUR, arrangement, 512) for arrangement in (FLOOR, BEST, "fused+graph")),
-        *(_low(SABOUR, arrangement, 2048) for arrangement in (FLOOR, BEST, PLAIN, "fused+graph")),
+        *(_low(SABOUR, way, 512) for way in (FLOOR, BEST, "fused+graph")),
+        *(_low(SABOUR, way, 2048) for way in (FLOOR, BEST, PLAIN, "fused+graph")),
     ),
     "em": (
-        *(_low(HINTON, arrangement, 64, 2) for arrangement in (BEST, PLAIN, "fused+graph")),
+        *(_low(HINTON, way, 64, 2) for way in (BEST, PLAIN, "fused+graph")),
         Setting(HINTON, "fused+graph", 64, iterations=2),
     ),
     "pairwise": tuple(
-        _low(ZHAO, arrangement, batch)
-        for batch in (128, 512)
-        for arrangement in (FLOOR, BEST, PLAIN)
+        _low(ZHAO, way, batch) for batch in (128, 512) for way in (FLOOR, BEST, PLAIN)
     ),
     "quick": (
-        *(_low(TSAI, arrangement, 512) for arrangement in ("floor+graph", "fused+graph")),
+        *(_low(TSAI, way, 512) for way in ("floor+graph", "fused+graph")),
         _low(TSAI, "fused+graph", 128),
         _low(TSAI100, "fused+graph", 512),
-        *(_low(SABOUR, arrangement, 2048) for arrangement in ("floor+graph", "fused+graph")),
+        *(_low(SABOUR, way, 2048) for way in ("floor+graph", "fused+graph")),
         _low(HINTON, "fused+graph", 64, 2),
         Setting(HINTON, "fused+graph", 64, iterations=2),
     ),
@@ -80,10 +79,10 @@ PLANS: dict[str, tuple[Setting, ...]] = {
         for mode in MODES
     ),
     "forward": tuple(
-        replace(_low(case, arrangement, batch), mode="inference")
+        replace(_low(case, way, batch), mode="inference")
         for case, batch in ((TSAI, 512), (SABOUR, 2048), (HINTON, 64), (ZHAO, 512))
-        for arrangement in (FLOOR, BEST, PLAIN)
-        if (case, arrangement) != (HINTON, FLOOR)
+        for way in (FLOOR, BEST, PLAIN)
+        if (case, way) != (HINTON, FLOOR)
     ),
     "small": (
         *(Setting(case, "floor", 4) for case in (SABOUR, ZHAO)),
@@ -93,7 +92,7 @@ PLANS: dict[str, tuple[Setting, ...]] = {
 
 
 def plan(name: str) -> tuple[Setting, ...]:
-    """The settings of a plan, or one sentence that says which plans there are."""
+    """Return the settings of a plan."""
     if name not in PLANS:
-        raise ValueError(f"there is no plan {name!r}: choose one of {', '.join(PLANS)}")
+        raise UsageError(f"there is no plan {name!r}: choose one of {', '.join(PLANS)}")
     return PLANS[name]

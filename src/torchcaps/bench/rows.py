@@ -13,6 +13,7 @@ import torch
 
 from torchcaps.bench.measure import network
 from torchcaps.bench.setting import WAYS, Measured
+from torchcaps.errors import InputError
 from torchcaps.storage import append_line, read_lines
 
 __all__ = ["COLUMNS", "append", "headline", "read", "rows_of", "table"]
@@ -59,7 +60,7 @@ def rows_of(measured: Sequence[Measured], *, device: torch.device, revision: str
         values = (
             setting.case,
             setting.mode,
-            setting.arrangement,
+            setting.implementation,
             size,
             setting.dtype,
             "" if setting.has("floor") else _iterations(one),
@@ -105,7 +106,7 @@ def append(path: Path, rows: Iterable[Row]) -> None:
     head = ",".join(COLUMNS)
     lines = read_lines(path) if path.is_file() else []
     if (lines and lines[0] != head) or (not lines and path.is_file() and path.stat().st_size):
-        raise ValueError(f"{path} is no file of speeds, which begins with {head[:40]}...")
+        raise InputError(f"{path} is no file of speeds, which begins with {head[:40]}...")
     if not lines:
         append_line(path, head)
     for row in rows:

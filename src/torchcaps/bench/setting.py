@@ -1,13 +1,15 @@
-"""What is measured, and what came out."""
+"""Settings to measure, and their measurements."""
 
 import statistics
 from dataclasses import dataclass
 from typing import Literal
 
+from torchcaps.errors import UsageError
+
 __all__ = ["HEAD", "WAYS", "Measured", "Setting"]
 
 HEAD = "capsule-head"
-"""The case of a :class:`CapsuleHead` alone, on features of 512 channels that are given."""
+"""The case of a :class:`CapsuleHead` alone, on random features of 512 channels."""
 
 
 WAYS = ("floor", "fused", "torch", "dense")
@@ -19,23 +21,25 @@ class Setting:
     """One thing to measure.
 
     Args:
-        case: a network of the zoo.
-        arrangement: "torch", "dense", "fused" or "floor", with "+compile" and "+graph" as wanted.
-        batch: images of a step.
-        mode: "train" (forward, backward, optimizer) or "inference".
+        case: a network or a recipe; see :func:`torchcaps.bench.measure`.
+        implementation: "torch", "dense", "fused" or "floor", with "+compile" and "+graph" as
+            wanted.
+        batch: batch size.
+        mode: "train" (the recipe's whole step) or "inference".
         dtype: "bfloat16" runs under autocast.
-        iterations: of the routing; None leaves the network's.
-        competition: of convolutional EM routing; see :class:`torchcaps.ConvCapsules`.
-        classes: how many, if not the network's.
-        side: of the images, or of the head's feature map, if not the network's.
-        pose: size of the head's poses.
+        iterations: routing iterations; None keeps the network's.
+        competition: where the couplings of convolutional EM routing compete; see
+            :class:`torchcaps.ConvCapsules`.
+        classes: number of classes, if not the network's.
+        side: height and width of the images, or of the head's features, if not the network's.
+        pose: pose size of the head.
     """
 
     case: str
-    arrangement: str = "fused"
+    implementation: str = "fused"
     batch: int = 128
     mode: str = "train"
-    dtype: str = "float32"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     iterations: int | None = None
     competition: Literal["window", "image"] = "window"
     classes: int | None = None
@@ -43,28 +47,28 @@ class Setting:
     pose: int | None = None
 
     def __post_init__(self) -> None:
-        way, *more = self.arrangement.split("+")
-        if way not in WAYS or not set(more) <= {"compile", "graph"}:
-            raise ValueError(
-                f"there is no arrangement {self.arrangement!r}: it is one of {', '.join(WAYS)}, "
-                "with +compile and +graph as wanted"
+        way, *extras = self.implementation.split("+")
+        if way not in WAYS or not set(extras) <= {"compile", "graph"}:
+            raise UsageError(
+                f"there is no implementation {self.implementation!r}: it is one of "
+                f"{', '.join(WAYS)}, with +compile and +graph as wanted"
             )
         if self.batch < 1:
-            raise ValueError(f"a step needs at least one image, not {self.batch}")
+            raise UsageError(f"a step needs at least one image, not {self.batch}")
 
     def __str__(self) -> str:
         sizes = (("classes", self.classes), ("side", self.side), ("pose", self.pose))
-        more = "".join(f", {name} {size}" for name, size in sizes if size is not None)
-        return f"{self.case}, {self.arrangement}, {self.mode}, batch {self.batch}{more}"
+        extras = "".join(f", {name} {size}" for name, size in sizes if size is not None)
+        return f"{self.case}, {self.implementation}, {self.mode}, batch {self.batch}{extras}"
 
     def has(self, word: str) -> bool:
-        """Whether the arrangement names this."""
-        return word in self.arrangement.split("+")
+        """Return whether the implementation names this word, such as "graph"."""
+        return word in self.implementation.split("+")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came out: seconds of a step over the repeats, and the most memory in use."""
+    """Seconds of each repeat, peak memory in MiB and seconds until the first step was done."""
 
     setting: Setting
     seconds: tuple[float, ...]
@@ -73,10 +77,10 @@ class Measured:
 
     @property
     def images_per_s(self) -> float:
-        """From the median step."""
+        """Throughput of the median step."""
         return self.setting.batch / statistics.median(self.seconds)
 
     def quantile(self, share: float) -> float:
-        """Seconds below which this share of the steps stayed."""
+        """Return the seconds below which this share of the steps stayed."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
