@@ -10,7 +10,7 @@ import torchcaps as tc
 from helpers.families import DECODED, family, overlapping, subject
 from torchcaps import analysis
 from torchcaps.analysis.perturbation import SHAPE, perturb_poses, step_scale
-from torchcaps.analysis.segmentation import Choice, in_order
+from torchcaps.analysis.segmentation import Choice, match_order
 from torchcaps.capsules import Capsules, Output
 from torchcaps.data import POSE, Batches, CenterCrop, Strokes
 from torchcaps.layers import Decoder
@@ -240,7 +240,7 @@ def test_segmentation_by_a_decoder_that_knows_the_digits_is_perfect() -> None:
 def test_predictions_are_put_in_the_order_of_their_labels() -> None:
     labels = torch.tensor([[1, 2], [1, 2], [1, 2], [1, 2]])
     guesses = torch.tensor([[2, 1], [1, 2], [5, 1], [7, 8]])
-    assert in_order(guesses, labels).tolist() == [[1, 2], [1, 2], [1, 5], [7, 8]]
+    assert match_order(guesses, labels).tolist() == [[1, 2], [1, 2], [1, 5], [7, 8]]
 
 
 @pytest.mark.parametrize("name", ["dynamic", "pairwise"])

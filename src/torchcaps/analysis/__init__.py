@@ -7,106 +7,87 @@ batch = subject.batch(1000)
 analysis.alignment(subject.network, batch.images, batch.labels).mean
 """
 
-from torchcaps.analysis.adversarial import AdversarialCurve, adversarial, fgsm, pgd
+from torchcaps.analysis.adversarial import (
+    AdversarialCurve as AdversarialCurve,
+    adversarial as adversarial,
+    fgsm as fgsm,
+    pgd as pgd,
+)
 from torchcaps.analysis.alignment import (
-    PAPER_RANDOM,
-    Alignment,
-    alignment,
-    alignment_ratio,
-    random_alignment,
+    PAPER_RANDOM as PAPER_RANDOM,
+    Alignment as Alignment,
+    alignment as alignment,
+    alignment_ratio as alignment_ratio,
+    random_alignment as random_alignment,
 )
-from torchcaps.analysis.equivariance import Equivariance, equivariance, pixel_equivariance
-from torchcaps.analysis.outputs import features, in_parts
-from torchcaps.analysis.parse import Node, ParseTree, RoutingMap, parse_tree, routing_map
+from torchcaps.analysis.equivariance import (
+    Equivariance as Equivariance,
+    equivariance as equivariance,
+    pixel_equivariance as pixel_equivariance,
+)
+from torchcaps.analysis.outputs import (
+    features as features,
+    in_parts as in_parts,
+)
+from torchcaps.analysis.parse import (
+    Node as Node,
+    ParseTree as ParseTree,
+    RoutingMap as RoutingMap,
+    parse_tree as parse_tree,
+    routing_map as routing_map,
+)
 from torchcaps.analysis.perturbation import (
-    DimensionEffects,
-    Perturbation,
-    PoseCorrelation,
-    dimension_effects,
-    perturbation,
-    pose_correlation,
-    shape_of,
+    DimensionEffects as DimensionEffects,
+    Perturbation as Perturbation,
+    PoseCorrelation as PoseCorrelation,
+    dimension_effects as dimension_effects,
+    perturbation as perturbation,
+    pose_correlation as pose_correlation,
+    shape_of as shape_of,
 )
-from torchcaps.analysis.reconstruction import Reconstructions, reconstructions
-from torchcaps.analysis.robustness import CORRUPTIONS, AccuracyCurve, correct, robustness
+from torchcaps.analysis.reconstruction import (
+    Reconstructions as Reconstructions,
+    reconstructions as reconstructions,
+)
+from torchcaps.analysis.robustness import (
+    CORRUPTIONS as CORRUPTIONS,
+    AccuracyCurve as AccuracyCurve,
+    correct as correct,
+    robustness as robustness,
+)
 from torchcaps.analysis.routing import (
-    CapsuleUse,
-    LayerConvergence,
-    LayerEntropy,
-    capsule_use,
-    coupling_entropy,
-    routing_convergence,
-    routing_entropy,
+    CapsuleUse as CapsuleUse,
+    LayerConvergence as LayerConvergence,
+    LayerEntropy as LayerEntropy,
+    capsule_use as capsule_use,
+    coupling_entropy as coupling_entropy,
+    routing_convergence as routing_convergence,
+    routing_entropy as routing_entropy,
 )
 from torchcaps.analysis.runs import (
-    CostCurve,
-    SpeedRow,
-    TrainingCurve,
-    comparable,
-    cost_by_iterations,
-    read_speed,
-    training_curve,
+    CostCurve as CostCurve,
+    SpeedRow as SpeedRow,
+    TrainingCurve as TrainingCurve,
+    comparable as comparable,
+    cost_by_iterations as cost_by_iterations,
+    read_speed as read_speed,
+    training_curve as training_curve,
 )
-from torchcaps.analysis.segmentation import Segmentation, iou, segment
-from torchcaps.analysis.subjects import Prepared, Subject, open_subject
-from torchcaps.analysis.trace import LayerTrace, trace
-from torchcaps.analysis.walk import Walk, walk
-
-__all__ = [
-    "CORRUPTIONS",
-    "PAPER_RANDOM",
-    "AccuracyCurve",
-    "AdversarialCurve",
-    "Alignment",
-    "CapsuleUse",
-    "CostCurve",
-    "DimensionEffects",
-    "Equivariance",
-    "LayerConvergence",
-    "LayerEntropy",
-    "LayerTrace",
-    "Node",
-    "ParseTree",
-    "Perturbation",
-    "PoseCorrelation",
-    "Prepared",
-    "Reconstructions",
-    "RoutingMap",
-    "Segmentation",
-    "SpeedRow",
-    "Subject",
-    "TrainingCurve",
-    "Walk",
-    "adversarial",
-    "alignment",
-    "alignment_ratio",
-    "capsule_use",
-    "comparable",
-    "correct",
-    "cost_by_iterations",
-    "coupling_entropy",
-    "dimension_effects",
-    "equivariance",
-    "features",
-    "fgsm",
-    "in_parts",
-    "iou",
-    "open_subject",
-    "parse_tree",
-    "perturbation",
-    "pgd",
-    "pixel_equivariance",
-    "pose_correlation",
-    "random_alignment",
-    "read_speed",
-    "reconstructions",
-    "robustness",
-    "routing_convergence",
-    "routing_entropy",
-    "routing_map",
-    "segment",
-    "shape_of",
-    "trace",
-    "training_curve",
-    "walk",
-]
+from torchcaps.analysis.segmentation import (
+    Segmentation as Segmentation,
+    iou as iou,
+    segment as segment,
+)
+from torchcaps.analysis.subjects import (
+    Prepared as Prepared,
+    Subject as Subject,
+    open_subject as open_subject,
+)
+from torchcaps.analysis.trace import (
+    LayerTrace as LayerTrace,
+    trace as trace,
+)
+from torchcaps.analysis.walk import (
+    Walk as Walk,
+    walk as walk,
+)

@@ -1,12 +1,12 @@
-"""How small a change of the pixels changes the answer: FGSM and PGD.
+"""Accuracy under small changes of the pixels: the FGSM and PGD attacks.
 
 Goodfellow, Shlens and Szegedy 2015, https://arxiv.org/abs/1412.6572 (one step along the sign of the
-gradient), and Madry and others 2018, https://arxiv.org/abs/1706.06083 (many, from a random start,
-never further than epsilon from the image in any pixel).
+gradient), and Madry and others 2018, https://arxiv.org/abs/1706.06083 (many steps from a random
+start, each pixel within epsilon of the image).
 
-The attack climbs the best score of a class that is not there less the worst of one that is, which
-means the same for lengths, activations and logits; cross-entropy on lengths between 0 and 1 would
-be nearly flat. A network can also look robust because its gradient vanishes, so the share of images
+The attack maximizes a margin: the best score of an absent class minus the worst of a present one.
+The margin means the same for lengths, activations and logits. Cross-entropy on lengths between 0
+and 1 would be nearly flat. A vanishing gradient also looks like robustness, so the share of images
 with a gradient of exactly zero is reported beside the accuracy.
 """
 
@@ -31,12 +31,12 @@ class AdversarialCurve:
     """Accuracy under attack.
 
     Attributes:
-        epsilons: how far each pixel may move, in 0..1.
+        epsilons: largest change of a pixel, in 0..1.
         fgsm: accuracy after one step.
         pgd: accuracy after ``steps`` steps.
-        masked: share of the images whose gradient is zero, where no attack by gradient can begin.
-        steps: of PGD.
-        count: images.
+        masked: share of the images whose gradient is zero, which no gradient attack can change.
+        steps: steps of PGD.
+        count: number of images.
     """
 
     epsilons: tuple[float, ...]
@@ -48,7 +48,7 @@ class AdversarialCurve:
 
 
 def fgsm(network: Network, images: Tensor, labels: Tensor, *, epsilon: float) -> Tensor:
-    """Images moved by epsilon along the sign of the gradient, kept in 0..1."""
+    """Return images moved by epsilon along the sign of the gradient, clamped to 0..1."""
     return (images + epsilon * _gradient(network, images, labels).sign()).clamp(0, 1)
 
 
@@ -61,7 +61,7 @@ def pgd(
     steps: int = 10,
     seed: int = 0,
 ) -> Tensor:
-    """Images after ``steps`` steps of 2.5 epsilon / steps, within epsilon of where they began."""
+    """Return images within epsilon after ``steps`` steps of 2.5 epsilon / steps."""
     generator = torch.Generator().manual_seed(seed)
     start = torch.rand(images.shape, generator=generator).to(images)
     moved = (images + epsilon * (2 * start - 1)).clamp(0, 1)
@@ -80,14 +80,14 @@ def adversarial(
     steps: int = 10,
     measure: Measure | None = None,
 ) -> AdversarialCurve:
-    """Accuracy under both attacks at every epsilon.
+    """Measure the accuracy under both attacks at every epsilon.
 
     Args:
-        network: any.
+        network: any network.
         images: ``[b c h w]`` in 0..1, as the data set has them.
         labels: ``[b]`` or ``[b 2]``.
-        epsilons: how far each pixel may move.
-        steps: of PGD.
+        epsilons: largest changes of a pixel.
+        steps: steps of PGD.
         measure: when an image counts as right; see :func:`correct`.
     """
     one, many = [], []
@@ -97,10 +97,10 @@ def adversarial(
             one.append(clean)
             many.append(clean)
             continue
-        attacked = fgsm(network, images, labels, epsilon=epsilon)
-        one.append(_accuracy(network, attacked, labels, measure))
-        attacked = pgd(network, images, labels, epsilon=epsilon, steps=steps)
-        many.append(_accuracy(network, attacked, labels, measure))
+        changed = fgsm(network, images, labels, epsilon=epsilon)
+        one.append(_accuracy(network, changed, labels, measure))
+        changed = pgd(network, images, labels, epsilon=epsilon, steps=steps)
+        many.append(_accuracy(network, changed, labels, measure))
     gradient = _gradient(network, images, labels).flatten(1)
     masked = float((gradient == 0).all(dim=1).float().mean())
     return AdversarialCurve(tuple(epsilons), tuple(one), tuple(many), masked, steps, len(images))
@@ -112,7 +112,7 @@ def _accuracy(network: Network, images: Tensor, labels: Tensor, measure: Measure
 
 
 def _gradient(network: Network, images: Tensor, labels: Tensor, *, part: int = 250) -> Tensor:
-    """Gradient of how wrong the network is with respect to the pixels."""
+    """Return the gradient of the margin with respect to the pixels."""
     training = network.training
     network.eval()
     parts = []
@@ -120,16 +120,16 @@ def _gradient(network: Network, images: Tensor, labels: Tensor, *, part: int = 2
         for some, classes in zip(images.split(part), labels.split(part), strict=True):
             pixels = some.detach().clone().requires_grad_()
             with torch.enable_grad():
-                wrong = _wrongness(network(pixels).scores, classes).sum()
-            parts.append(torch.autograd.grad(wrong, pixels)[0])
+                margin = _margin(network(pixels).scores, classes).sum()
+            parts.append(torch.autograd.grad(margin, pixels)[0])
     finally:
         network.train(training)
     return torch.cat(parts)
 
 
-def _wrongness(scores: Tensor, labels: Tensor) -> Tensor:
-    """The best score of an absent class less the worst of a present one, ``[b]``."""
+def _margin(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return the best score of an absent class minus the worst of a present one, ``[b]``."""
     classes = torch.arange(scores.shape[1], device=labels.device)
-    there = (labels.reshape(len(labels), -1)[:, :, None] == classes).any(dim=1)
-    absent = scores.masked_fill(there, -torch.inf).amax(dim=1)
-    return absent - scores.masked_fill(~there, torch.inf).amin(dim=1)
+    present = (labels.reshape(len(labels), -1)[:, :, None] == classes).any(dim=1)
+    absent = scores.masked_fill(present, -torch.inf).amax(dim=1)
+    return absent - scores.masked_fill(~present, torch.inf).amin(dim=1)

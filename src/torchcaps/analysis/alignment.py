@@ -1,12 +1,12 @@
-"""Do capsules move along one line when the image moves? Choi 2019, Table 3 and Fig. 4.
+"""Alignment of capsule changes when the image moves (Choi 2019, Table 3 and Fig. 4).
 
     v_i = u(T_i(x)) - u(x)                          (12)  difference vectors of five transformations
     w   = first right-singular vector of V          (13, 14)
     r_i = |v_i . w| / |v_i|                         (15)  alignment ratio
 
-The paper gives 0.311 +- 0.262 for five standard normal vectors, of a dimension it does not name.
-Put through its own equations they give 0.497 +- 0.279 in 16 dimensions and 0.463 +- 0.268 in 32;
-:func:`random_alignment` computes that baseline and `PAPER_RANDOM` is what is printed.
+The paper gives 0.311 +- 0.262 for five standard normal vectors and does not name their dimension.
+Its equations give 0.497 +- 0.279 in 16 dimensions and 0.463 +- 0.268 in 32.
+:func:`random_alignment` computes that baseline; `PAPER_RANDOM` is the printed one.
 
 Deviations: capsules are taken as the network returns them; the authors' notebook takes them before
 the last tanh. Images are moved with bilinear interpolation and zeros outside.
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 PAPER_RANDOM = (0.311, 0.262)
-"""Mean and standard deviation the paper prints for random vectors."""
+"""Mean and standard deviation that the paper prints for random vectors."""
 
 DIRECTIONS = ("rotation", "x", "y")
 AMOUNTS = {"rotation": (5.0, 10.0, 15.0, 20.0, 25.0), "x": (1.0, 2.0, 3.0, 4.0, 5.0)}
@@ -50,10 +50,10 @@ class Alignment:
         std: ``[6]``.
         by_class: ``[6 n]``; NaN for a class without images.
         cosines: ``[3 b]``, between the align vectors of positive and negative transformations, each
-            pointing the way its differences do; NaN for an image that nothing changes.
-        random: mean and standard deviation for random vectors of the same dimension, computed.
-        paper_random: those the paper prints.
-        dimension: of the vectors.
+            oriented along its differences; NaN for an image that nothing changes.
+        random: computed mean and standard deviation for random vectors of the same dimension.
+        paper_random: the ones that the paper prints.
+        dimension: dimension of the vectors.
     """
 
     directions: tuple[str, ...]
@@ -67,10 +67,10 @@ class Alignment:
 
 
 def alignment_ratio(differences: Tensor) -> tuple[Tensor, Tensor]:
-    """Ratios r ``[... n]`` and align vectors w ``[... d]`` of differences ``[... n d]``.
+    """Return ratios r ``[... n]`` and align vectors w ``[... d]`` of differences ``[... n d]``.
 
-    A difference of length zero has no ratio, and where all are there is no w: NaN. w points so that
-    the sum of all v_i . w is not negative.
+    A difference of length zero has the ratio NaN; if all are zero, w is NaN too. The sign of w
+    makes the sum of all v_i . w at least zero.
     """
     _, _, right = torch.linalg.svd(differences, full_matrices=False)
     w = right[..., 0, :]
@@ -78,14 +78,14 @@ def alignment_ratio(differences: Tensor) -> tuple[Tensor, Tensor]:
     sign = torch.where(along.sum(dim=-1, keepdim=True) < 0, -1.0, 1.0)
     norms = differences.norm(dim=-1)
     ratios = torch.where(norms > 0, along.abs() / norms, torch.nan)
-    # of zeros the decomposition gives some unit vector, the same one every time
+    # the decomposition of zeros gives an arbitrary unit vector
     return ratios, torch.where((norms > 0).any(dim=-1, keepdim=True), w * sign, torch.nan)
 
 
 def random_alignment(
     dimension: int, *, vectors: int = 5, trials: int = 1000, seed: int = 0
 ) -> tuple[float, float]:
-    """Mean and standard deviation of the ratios of standard normal vectors."""
+    """Return mean and standard deviation of the ratios of standard normal vectors."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(trials, vectors, dimension, generator=generator)
     ratios, _ = alignment_ratio(drawn)
@@ -93,13 +93,12 @@ def random_alignment(
 
 
 def moved(images: Tensor, direction: str, amount: float) -> Tensor:
-    """Turn images anticlockwise by degrees, or shift them right ("x") or down ("y") by pixels."""
+    """Rotate images anticlockwise by degrees, or shift them right ("x") or down ("y") by pixels."""
     b, (h, w) = len(images), images.shape[-2:]
     zero, one = images.new_zeros(b), images.new_ones(b)
     if direction not in DIRECTIONS:
         raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}, not {direction!r}")
-    turns = direction == "rotation"
-    angle = torch.full_like(zero, amount * torch.pi / 180) if turns else zero
+    angle = torch.full_like(zero, amount * torch.pi / 180) if direction == "rotation" else zero
     across = zero + amount / w if direction == "x" else zero
     down = zero + amount / h if direction == "y" else zero
     return warp(images, linear_map(angle, one, one, zero), torch.stack([across, down], -1))
@@ -112,15 +111,15 @@ def alignment(
     *,
     amounts: Mapping[str, Sequence[float]] | None = None,
 ) -> Alignment:
-    """Table 3 and Fig. 4 for the class capsule of each image's label.
+    """Measure Table 3 and Fig. 4 for the class capsule of each image's label.
 
-    A network without capsules is measured by what enters its last linear layer.
+    A network without capsules is measured by the input of its last linear layer.
 
     Args:
-        network: any.
-        images: ``[b c h w]``; the paper takes 10,000.
+        network: any network.
+        images: ``[b c h w]``; the paper takes 10,000 images.
         labels: ``[b]``.
-        amounts: of each direction; None takes the paper's five.
+        amounts: degrees or pixels of each direction; None takes the paper's five.
     """
     still = features(network, images, labels)
     steps = amounts or AMOUNTS
@@ -148,7 +147,7 @@ def alignment(
         mean=r.nanmean(dim=(1, 2)),
         std=spread,
         by_class=torch.stack(classes, dim=1),
-        # rounding may lead past one, where a histogram from -1 to 1 would drop it
+        # rounding may exceed one, and a histogram from -1 to 1 would drop that
         cosines=torch.einsum("sbd,sbd->sb", w[:3], w[3:]).clamp(-1, 1),
         random=random_alignment(d, vectors=r.shape[2]),
         paper_random=PAPER_RANDOM,

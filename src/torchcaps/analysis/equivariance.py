@@ -1,13 +1,13 @@
-"""Is the change of pose readable from the change of the capsule? A score on `strokes`.
+"""Pose changes predicted from capsule changes: an equivariance score on `strokes`.
 
-Each glyph is drawn twice in two poses that are known. A linear map, fitted for each class on half
-of the pairs, predicts the difference of the poses from the difference of the class's capsules; the
-score is R^2 on the other half, one for each of the seven factors: 1 is a capsule that moves as the
-glyph does, 0 one that knows nothing about it, below 0 one whose guess is worse than the mean.
+Each glyph is drawn in two known poses. For each class a linear map, fitted on half of the pairs,
+predicts the difference of the poses from the difference of the class capsules. The score is R^2 on
+the other half for each of the seven factors. 1 is a capsule that moves as the glyph does, 0 one
+that carries no information, below 0 a prediction worse than the mean.
 
-Networks without capsules are measured by what enters their last linear layer. To compare on equal
-terms, differences of more than ``components`` numbers are reduced to their first so many principal
-components; `pixel_equivariance` does the same with the bare pixels, which any network should beat.
+Networks without capsules are measured by the input of their last linear layer. Differences of more
+than ``components`` numbers are reduced to that many principal components, for equal terms.
+`pixel_equivariance` scores the bare pixels, which any network should beat.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ __all__ = ["Equivariance", "equivariance", "linear_r2", "pixel_equivariance"]
 
 
 PENALTIES = (1e-6, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-"""Of the ridge regression, as shares of the number of samples."""
+"""Penalties of the ridge regression, as shares of the number of samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ class Equivariance:
         factors: names of the columns: `torchcaps.data.POSE`.
         r2: ``[7]``, mean over classes.
         by_class: ``[n 7]``.
-        dimension: numbers the prediction is made from.
-        pairs: drawings compared.
+        dimension: numbers that the prediction uses.
+        pairs: number of pairs.
     """
 
     factors: tuple[str, ...]
@@ -47,10 +47,10 @@ class Equivariance:
 
 
 def linear_r2(x: Tensor, y: Tensor) -> Tensor:
-    """R^2 ``[f]`` on the second half of ``[n f]``, predicted linearly from ``[n d]``.
+    """Return R^2 ``[f]`` on the second half of ``[n f]``, predicted linearly from ``[n d]``.
 
-    Ridge regression on numbers scaled to unit variance; its penalty is the one of `PENALTIES` that
-    predicts best when each sample of the first half is left out in turn.
+    Ridge regression on inputs scaled to unit variance. Its penalty is the one of `PENALTIES` with
+    the smallest leave-one-out error on the first half.
     """
     x, y = x.double(), y.double()
     half = len(x) // 2
@@ -80,17 +80,17 @@ def linear_r2(x: Tensor, y: Tensor) -> Tensor:
 def equivariance(
     network: Network, *, pairs: int = 4000, components: int = 16, seed: int = 0
 ) -> Equivariance:
-    """The score of a network that reads digits.
+    """Score a network that classifies digits.
 
     Args:
         network: ten classes, square images of any size and number of channels.
-        pairs: glyphs, each drawn twice.
-        components: most numbers to predict from; 0 takes all there are.
-        seed: of the drawings.
+        pairs: number of glyphs, each drawn twice.
+        components: largest number of inputs of the prediction; 0 takes all.
+        seed: seed of the drawings.
     """
     channels, height, width = network.image_shape
     if network.n_classes != 10 or height != width:
-        raise InputError("strokes are ten digits on square images: this network reads others")
+        raise InputError("strokes are ten digits on square images: this network classifies others")
     device = next(network.parameters()).device
     first, second, labels, change = _pairs(pairs, height, seed, device)
     before = features(network, first.expand(-1, channels, -1, -1), labels)
@@ -101,7 +101,7 @@ def equivariance(
 def pixel_equivariance(
     *, size: int = 28, pairs: int = 4000, components: int = 16, seed: int = 0
 ) -> Equivariance:
-    """The score of the image itself."""
+    """Score the pixels themselves."""
     first, second, labels, change = _pairs(pairs, size, seed, torch.device("cpu"))
     return _score((second - first).flatten(1), change, labels, components)
 
@@ -109,15 +109,15 @@ def pixel_equivariance(
 def _pairs(
     pairs: int, size: int, seed: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Glyphs in two poses, their labels, and the change of pose."""
+    """Draw glyphs in two poses; return both, their labels and the change of pose."""
     one = Strokes(pairs, size=size, split="equivariance", seed=seed, device=device)
     other = Strokes(pairs, size=size, split="equivariance", seed=seed + 1, device=device)
     samples = torch.arange(pairs, device=device)
-    drawn = Batches(one, pairs).batch(samples)
+    batch = Batches(one, pairs).batch(samples)
     pose = Batches(other, pairs).batch(samples).annotations["pose"]
-    notes = drawn.annotations
+    notes = batch.annotations
     again = render(notes["glyph"], pose, size=size, offsets=notes["offsets"]).float() / 255
-    return drawn.images, again, drawn.labels, pose - notes["pose"]
+    return batch.images, again, batch.labels, pose - notes["pose"]
 
 
 def _score(x: Tensor, y: Tensor, labels: Tensor, components: int) -> Equivariance:
@@ -130,11 +130,11 @@ def _score(x: Tensor, y: Tensor, labels: Tensor, components: int) -> Equivarianc
             f"{4 * d}: take more pairs"
         )
     for kind in range(10):
-        mine = x[labels == kind]
+        inputs = x[labels == kind]
         if x.shape[1] > d:
-            fitted = mine[: len(mine) // 2]
+            fitted = inputs[: len(inputs) // 2]
             _, _, axes = torch.linalg.svd(fitted - fitted.mean(dim=0), full_matrices=False)
-            mine = mine @ axes[:d].T
-        rows.append(linear_r2(mine, y[labels == kind]))
+            inputs = inputs @ axes[:d].T
+        rows.append(linear_r2(inputs, y[labels == kind]))
     by_class = torch.stack(rows)
     return Equivariance(POSE, by_class.mean(dim=0), by_class, d, len(x))

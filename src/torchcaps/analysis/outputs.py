@@ -1,4 +1,4 @@
-"""What a network says of many images at once."""
+"""Outputs of a network for many images."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +15,7 @@ __all__ = ["evaluating", "features", "in_parts"]
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients, and the old mode after it."""
+    """Switch a network to evaluation mode without gradients, and back afterwards."""
     training = network.training
     network.eval()
     try:
@@ -26,30 +26,30 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def in_parts(network: Network, images: Tensor, *, part: int = 250) -> Output:
-    """Scores, class capsules and reconstructions of many images, without gradients."""
+    """Return scores, class capsules and reconstructions of many images, without gradients."""
     with evaluating(network):
         outputs = [network(some) for some in images.split(part)]
     poses = [out.capsules.poses for out in outputs if out.capsules is not None]
     scores = torch.cat([out.scores for out in outputs])
-    drawn = [out.reconstruction for out in outputs if out.reconstruction is not None]
+    drawings = [out.reconstruction for out in outputs if out.reconstruction is not None]
     return Output(
         scores,
         Capsules(torch.cat(poses)) if poses else None,
-        reconstruction=torch.cat(drawn) if drawn else None,
+        reconstruction=torch.cat(drawings) if drawings else None,
     )
 
 
 def features(network: Network, images: Tensor, labels: Tensor, *, part: int = 250) -> Tensor:
-    """What a network knows of the object it should see, ``[b d]``.
+    """Return the features of the labeled object, ``[b d]``.
 
-    The pose of the capsule of the given class; for a network without capsules, what enters its
-    last linear layer.
+    They are the pose of the label's class capsule, or for a network without capsules the input of
+    its last linear layer.
     """
     linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
     seen: list[Tensor] = []
     with evaluating(network), ExitStack() as stack:
         if linear:
-            hook = linear[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+            hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
             stack.callback(hook.remove)
         parts: list[Tensor] = []
         for some, classes in zip(images.split(part), labels.split(part), strict=True):

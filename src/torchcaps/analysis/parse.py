@@ -1,9 +1,8 @@
 """From a class capsule back down to the image: routing maps and parse trees.
 
-A parent is made of what its slots gave it. The share of a slot is its strength over the sum of all
-strengths for that parent; shares multiply from layer to layer, so that the relevance of all
-primary capsules for one class sums to one. What bypasses a routing (the residual connections of
-Choi 2019) is not followed.
+The share of a slot in a parent is its strength over the sum of all strengths for that parent.
+Shares multiply from layer to layer, so the relevance of all primary capsules for one class sums to
+one. Connections that bypass a routing (the residual ones of Choi 2019) are not followed.
 """
 
 from dataclasses import dataclass
@@ -23,13 +22,13 @@ __all__ = ["Node", "ParseTree", "RoutingMap", "parse_tree", "routing_map"]
 
 @dataclass(frozen=True, eq=False)
 class RoutingMap:
-    """Which image positions feed a class capsule.
+    """Relevance of the image positions for a class capsule.
 
     Attributes:
-        classes: ``[b]``, the class looked at in each image.
+        classes: ``[b]``, one class for each image.
         relevance: ``[b h w]``, share of each position of the primary grid; sums to one.
-        pixels: ``[b height width]``, the same on the image, at the centers of the receptive
-            fields and interpolated between them; 1 at its largest.
+        pixels: ``[b height width]``, the same interpolated between the centers of the receptive
+            fields, with maximum 1.
     """
 
     classes: Tensor
@@ -41,15 +40,15 @@ class Node(NamedTuple):
     """A capsule of a parse tree.
 
     Attributes:
-        level: 0 is the class capsule, counting down.
+        level: 0 for the class capsule, 1 for the layer below it.
         position: row and column on its layer's grid.
         kind: its type at that position; the class for a class capsule.
         relevance: its share in the class capsule, along this branch.
         share: its share in its parent.
         coupling: largest coupling to its parent among its slots; 1 for the root.
-        present: its activation, or its length.
-        parent: which node of the tree; -1 for the root.
-        pixel: row and column of the image under a primary capsule, else None.
+        present: its activation or length.
+        parent: index of its parent's node; -1 for the root.
+        pixel: row and column of the image for a primary capsule, else None.
     """
 
     level: int
@@ -74,7 +73,7 @@ class ParseTree(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Where along one side of the image the centers of the receptive fields lie."""
+    """Centers of the receptive fields along one side of the image."""
 
     start: float
     step: float
@@ -97,14 +96,13 @@ def routing_map(network: Network, images: Tensor, classes: Tensor) -> RoutingMap
 def parse_tree(
     network: Network, image: Tensor, *, classes: tuple[int, ...] | None = None, branches: int = 3
 ) -> ParseTree:
-    """The strongest children of the strongest children, down to the primary capsules.
+    """Follow the strongest children of each capsule down to the primary capsules.
 
     Args:
-        network: with capsules.
+        network: a network with capsules.
         image: ``[1 c h w]``.
         classes: roots of the tree; None takes the class with the highest score.
-        branches: children shown of each capsule; three times so many where the next level is the
-            last.
+        branches: children of each capsule; three times as many on the last level.
     """
     if len(image) != 1:
         raise ValueError(f"a parse tree is of one image [1 c h w], not {list(image.shape)}")
@@ -132,7 +130,7 @@ def parse_tree(
 
 
 def _children(layer: LayerTrace, parent: Node, count: int) -> list[Node]:
-    """The children with the largest shares in one parent of image 0."""
+    """Return the children with the largest shares in one parent of image 0."""
     h, w, _ = layer.above
     y, x = parent.position
     place = y * w + x if h * w > 1 else 0
@@ -142,7 +140,7 @@ def _children(layer: LayerTrace, parent: Node, count: int) -> list[Node]:
         0, child.clamp_min(0), torch.where(child >= 0, strength, 0)
     )
     shares = total / total.sum().clamp_min(1e-30)
-    found = []
+    nodes = []
     for index in shares.topk(min(count, len(shares))).indices.tolist():
         share = float(shares[index])
         if share <= 0:
@@ -153,7 +151,7 @@ def _children(layer: LayerTrace, parent: Node, count: int) -> list[Node]:
         rows = slots * len(couplings) // len(child)
         types = layer.below[2]
         position = index // types // layer.below[1], index // types % layer.below[1]
-        found.append(
+        nodes.append(
             Node(
                 0,
                 position,
@@ -166,18 +164,18 @@ def _children(layer: LayerTrace, parent: Node, count: int) -> list[Node]:
                 None,
             )
         )
-    return found
+    return nodes
 
 
 def _down(layer: LayerTrace, relevance: Tensor) -> Tensor:
-    """Relevance of the children ``[b n]`` from that of the parents ``[b m]``."""
+    """Return the relevance of the children ``[b n]``, from that of the parents ``[b m]``."""
     b, p, s, j = layer.strength.shape
-    kept = torch.where((layer.child >= 0)[None, :, :, None], layer.strength, 0)
-    shares = kept / kept.sum(dim=2, keepdim=True).clamp_min(1e-30)
-    given = torch.einsum("bpsj,bpj->bps", shares, relevance.reshape(b, p, j))
+    strength = torch.where((layer.child >= 0)[None, :, :, None], layer.strength, 0)
+    shares = strength / strength.sum(dim=2, keepdim=True).clamp_min(1e-30)
+    slots = torch.einsum("bpsj,bpj->bps", shares, relevance.reshape(b, p, j))
     index = layer.child.clamp_min(0).reshape(1, p * s).expand(b, -1)
     below = relevance.new_zeros(b, _count(layer.below))
-    return below.scatter_add(1, index, given.reshape(b, p * s))
+    return below.scatter_add(1, index, slots.reshape(b, p * s))
 
 
 def _count(grid: tuple[int, int, int]) -> int:
@@ -185,11 +183,11 @@ def _count(grid: tuple[int, int, int]) -> int:
 
 
 def receptive_fields(network: Network, image: Tensor, grid: tuple[int, int]) -> tuple[Axis, Axis]:
-    """Centers of the receptive fields of a grid of features, in pixels from the first one.
+    """Return the centers of the receptive fields of a grid of features, in pixels.
 
-    Every convolution and pooling is followed by the sizes of the maps it takes and gives: maps of
-    one size lie on one grid, so that shortcuts of residual blocks change nothing. What a network
-    sees of the image begins where `CenterCrop` cuts.
+    Convolutions and poolings are identified by the sizes of their input and output: maps of one
+    size share one grid, so shortcuts of residual blocks change nothing. The grid starts where
+    `CenterCrop` cuts the image.
     """
     height, width = _size(network.prepare(image) if isinstance(network, Prepared) else image)
     top, left = (image.shape[-2] - height) // 2, (image.shape[-1] - width) // 2
@@ -197,8 +195,8 @@ def receptive_fields(network: Network, image: Tensor, grid: tuple[int, int]) -> 
         (height, width): (Axis(top, 1.0), Axis(left, 1.0))
     }
 
-    def follow(module: nn.Module, given: tuple[Tensor, ...], result: Tensor) -> None:
-        before, after = _size(given[0]), _size(result)
+    def follow(module: nn.Module, inputs: tuple[Tensor, ...], result: Tensor) -> None:
+        before, after = _size(inputs[0]), _size(result)
         if before not in known or after in known:
             return
         assert isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d)

@@ -1,8 +1,8 @@
-"""What each dimension of a class capsule stands for (Sabour 2017, Fig. 4; Choi 2019, Fig. 3).
+"""Meaning of each dimension of a class capsule (Sabour 2017, Fig. 4; Choi 2019, Fig. 3).
 
-Each is moved from -0.25 to 0.25 in steps of 0.05 and decoded; for poses that are up to sqrt(d) long
-(attention and inverted attention routing) all of that times sqrt(d). Its effect is measured on the
-drawings, and where the true poses are known, on them.
+Each dimension is moved from -0.25 to 0.25 in steps of 0.05 and decoded. Steps are multiplied by
+sqrt(d) for poses that are up to sqrt(d) long (attention and inverted attention routing). The effect
+is measured on the drawings and, if known, on the true poses.
 """
 
 import math
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SHAPE = ("x", "y", "rotation", "width", "height", "skew", "thickness")
-"""What :func:`shape_of` measures on a drawing."""
+"""Quantities that :func:`shape_of` measures on a drawing."""
 
 STEPS = 0.05 * torch.arange(-5, 6)
 
@@ -41,7 +41,7 @@ class Perturbation:
 
     Attributes:
         classes: ``[b]``, the capsule moved in each image.
-        steps: ``[s]``, by how much.
+        steps: ``[s]``, the changes.
         drawings: ``[b d s c h w]``.
     """
 
@@ -56,7 +56,7 @@ class DimensionEffects:
 
     Attributes:
         factors: names of the columns.
-        correlation: ``[d f]``, over the steps of all images, each image's mean taken out; 0 where
+        correlation: ``[d f]``, over the steps of all images, without each image's mean; 0 where
             nothing changes.
         slope: ``[d f]``, change of the factor from the smallest step to the largest, in pixels,
             degrees, or x per y.
@@ -81,7 +81,7 @@ class PoseCorrelation:
 
 
 def perturb_poses(poses: Tensor, classes: Tensor, steps: Tensor) -> Tensor:
-    """Poses ``[b n d]``, one dimension of the chosen class moved: ``[b d s n d]``."""
+    """Move each dimension of the chosen class of poses ``[b n d]``; return ``[b d s n d]``."""
     n, d = poses.shape[1:]
     chosen = torch.eye(n, device=poses.device, dtype=poses.dtype)[classes]  # [b n]
     moves = torch.eye(d, device=poses.device, dtype=poses.dtype)[:, None] * steps[:, None]
@@ -92,13 +92,13 @@ def perturb_poses(poses: Tensor, classes: Tensor, steps: Tensor) -> Tensor:
 def perturbation(
     network: Network, images: Tensor, classes: Tensor, *, steps: Tensor | None = None
 ) -> Perturbation:
-    """Move every dimension of the capsules of ``classes`` ``[b]`` and draw what comes of it.
+    """Move every dimension of the capsules of ``classes`` ``[b]`` and decode the results.
 
     Args:
-        network: with a decoder.
-        images: a few; each gives d times 11 drawings.
-        classes: whose capsules to move.
-        steps: by how much; None takes the paper's.
+        network: a network with a decoder.
+        images: a few images; each gives d times 11 drawings.
+        classes: classes of the capsules to move.
+        steps: the changes; None takes the paper's.
     """
     decoder = decoder_of(network)
     poses, _ = class_poses(network, images)
@@ -128,10 +128,10 @@ def shape_of(images: Tensor) -> Tensor:
     """Measure drawings ``[... h w]`` or ``[... 1 h w]`` by their moments: ``[... 7]`` as `SHAPE`.
 
     x and y are the center of the ink in pixels from the middle (right, down). Width and height are
-    four standard deviations of the ink, width after taking the skew out. Skew is x per y, the top
-    leaning right; rotation the angle of the main axis from the vertical in degrees, anticlockwise,
-    within 90 either way. Thickness is twice the ink over the length of its outline. For a round or
-    an empty drawing rotation means nothing.
+    four standard deviations of the ink, width without the skew. Skew is x per y, positive if the
+    top leans right. Rotation is the angle of the main axis from the vertical in degrees,
+    anticlockwise, within 90 either way. It is undefined for a round or empty drawing. Thickness is
+    twice the ink over the length of its outline.
     """
     ink = images.squeeze(-3) if images.dim() > 2 and images.shape[-3] == 1 else images
     h, w = ink.shape[-2:]
@@ -156,7 +156,7 @@ def shape_of(images: Tensor) -> Tensor:
 
 
 def dimension_effects(moved: Perturbation) -> DimensionEffects:
-    """What each dimension does to position, rotation, width, height, skew and thickness."""
+    """Measure the effect of each dimension on the quantities of `SHAPE`."""
     measured = shape_of(moved.drawings.mean(dim=3))  # [b d s f]
     steps = moved.steps - moved.steps.mean()
     centered = measured - measured.mean(dim=2, keepdim=True)
@@ -173,16 +173,16 @@ def pose_correlation(
 ) -> PoseCorrelation:
     """Correlate every dimension of the true class's capsule with the true pose ``[b 7]``."""
     capsules, _ = class_poses(network, images)
-    own = capsules[torch.arange(len(images), device=images.device), labels]
+    true = capsules[torch.arange(len(images), device=images.device), labels]
     rows = []
     for kind in range(capsules.shape[1]):
-        mine = labels == kind
-        rows.append(_correlate(own[mine], poses[mine].to(own)))
+        chosen = labels == kind
+        rows.append(_correlate(true[chosen], poses[chosen].to(true)))
     return PoseCorrelation(POSE, torch.stack(rows))
 
 
 def _correlate(a: Tensor, b: Tensor) -> Tensor:
-    """Pearson correlation of the columns of ``[n d]`` and ``[n f]``: ``[d f]``."""
+    """Return the Pearson correlation ``[d f]`` of the columns of ``[n d]`` and ``[n f]``."""
     if len(a) < 3:
         return a.new_full((a.shape[1], b.shape[1]), torch.nan)
     a, b = a - a.mean(dim=0), b - b.mean(dim=0)

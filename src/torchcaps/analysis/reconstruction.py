@@ -16,16 +16,16 @@ __all__ = ["Reconstructions", "class_poses", "decoder_of", "reconstructions"]
 
 @dataclass(frozen=True, eq=False)
 class Reconstructions:
-    """What a decoder makes of some images.
+    """Reconstructions of some images.
 
     Attributes:
-        images: ``[b c h w]``, what the network sees of them.
+        images: ``[b c h w]``, as the network sees them.
         labels: ``[b]``.
         predictions: ``[b]``.
         from_label: ``[b c h w]``, decoded from the capsule of the true class.
-        from_prediction: ``[b c h w]``, from that of the predicted class.
-        error_label: ``[b]``, mean squared error of a pixel.
-        error_prediction: ``[b]``.
+        from_prediction: ``[b c h w]``, decoded from the capsule of the predicted class.
+        error_label: ``[b]``, mean squared error per pixel of ``from_label``.
+        error_prediction: ``[b]``, that of ``from_prediction``.
     """
 
     images: Tensor
@@ -37,28 +37,28 @@ class Reconstructions:
     error_prediction: Tensor
 
     def take(self, chosen: Tensor) -> "Reconstructions":
-        """The images that ``chosen`` picks, by numbers or by a mask."""
+        """Return the images that an index or mask selects."""
         return Reconstructions(*(tensor[chosen] for tensor in vars(self).values()))
 
     @property
     def failures(self) -> "Reconstructions":
-        """The images that are classified wrongly."""
+        """The misclassified images."""
         return self.take(self.predictions != self.labels)
 
 
 def decoder_of(network: Network) -> Decoder:
-    """The network's decoder; a sentence if it has none."""
+    """Return the network's decoder; raise InputError if it has none."""
     for module in network.modules():
         if isinstance(module, Decoder):
             return module
     raise InputError(
-        f"{network.name or type(network).__name__} has no decoder, so it draws nothing: take a "
-        "network that reconstructs"
+        f"{network.name or type(network).__name__} has no decoder and reconstructs nothing: take "
+        "a network with a decoder"
     )
 
 
 def class_poses(network: Network, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Poses of the class capsules ``[b n e]`` and scores ``[b n]``."""
+    """Return poses of the class capsules ``[b n e]`` and scores ``[b n]``."""
     output = in_parts(network, images)
     if output.capsules is None:
         raise InputError(f"{network.name or type(network).__name__} has no class capsules")
@@ -66,7 +66,7 @@ def class_poses(network: Network, images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def reconstructions(network: Network, images: Tensor, labels: Tensor) -> Reconstructions:
-    """Decode every image from the capsule of its label and from that of its prediction."""
+    """Decode every image from the capsules of its label and of its prediction."""
     decoder = decoder_of(network)
     poses, scores = class_poses(network, images)
     predictions = scores.argmax(dim=-1)

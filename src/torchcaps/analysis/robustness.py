@@ -1,7 +1,7 @@
-"""Accuracy against what happens to an image: moved, turned, covered, overlaid or noisy.
+"""Accuracy on corrupted images: rotated, shifted, scaled, sheared, occluded, overlaid or noisy.
 
-What is drawn at random is drawn from the number of the image, so that every network sees the same.
-Half of the images are turned or leant each way, and shifts go to the four sides in turn.
+Random corruptions depend on the image's number only, so every network sees the same images. Half
+of the images are rotated or sheared each way, and shifts go to the four sides in turn.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,9 +34,9 @@ class Corruption:
     """One way to make an image harder.
 
     Attributes:
-        unit: of the levels.
-        levels: to try; the one that changes nothing is among them.
-        apply: images in 0..1, labels and level to images.
+        unit: unit of the levels.
+        levels: default levels, with one that changes nothing.
+        apply: function of images in 0..1, labels and a level that returns images.
     """
 
     unit: str
@@ -45,9 +45,9 @@ class Corruption:
 
 
 def correct(scores: Tensor, labels: Tensor, *, measure: Measure | None = None) -> Tensor:
-    """Which images are right ``[b]``: the best class, or all classes of several objects.
+    """Return which images are classified correctly, ``[b]``.
 
-    Without a measure it goes by the labels: with ``[b]`` the best class must be the label, with
+    Without a measure the labels decide: with ``[b]`` the best class must be the label, with
     ``[b 2]`` the two best the two labels, and where some second label is -1 (DiverseMultiMNIST) the
     classes with a positive logit must be those that are there.
     """
@@ -55,11 +55,11 @@ def correct(scores: Tensor, labels: Tensor, *, measure: Measure | None = None) -
         return predict(scores) == labels
     labels = labels.reshape(len(labels), -1)
     classes = torch.arange(scores.shape[1], device=labels.device)
-    there = (labels[:, :, None] == classes).any(dim=1).long()
+    present = (labels[:, :, None] == classes).any(dim=1).long()
     if measure is None:
         measure = "threshold" if bool((labels < 0).any()) else "top2"
     guess = predict(scores, threshold=0.5) if measure == "threshold" else predict(scores, top=2)
-    return (guess == there).all(dim=1)
+    return (guess == present).all(dim=1)
 
 
 def robustness(
@@ -71,25 +71,25 @@ def robustness(
     levels: Sequence[float] | None = None,
     measure: Measure | None = None,
 ) -> AccuracyCurve:
-    """Accuracy at every level of one corruption.
+    """Measure the accuracy at every level of one corruption.
 
     Args:
-        network: any.
+        network: any network.
         images: ``[b c h w]`` in 0..1, as the data set has them.
         labels: ``[b]`` or ``[b 2]``.
         corruption: a name of `CORRUPTIONS`.
-        levels: None takes the usual ones.
+        levels: levels to measure; None takes the default ones.
         measure: when an image counts as right; see :func:`correct`.
     """
     if corruption not in CORRUPTIONS:
         raise ValueError(f"corruption must be one of {', '.join(CORRUPTIONS)}, not {corruption!r}")
     kind = CORRUPTIONS[corruption]
-    tried = tuple(kind.levels if levels is None else levels)
+    levels = tuple(kind.levels if levels is None else levels)
     right = []
-    for level in tried:
+    for level in levels:
         scores = in_parts(network, kind.apply(images, labels, level)).scores
         right.append(float(correct(scores, labels, measure=measure).float().mean()))
-    return AccuracyCurve(corruption, kind.unit, tried, tuple(right), len(images))
+    return AccuracyCurve(corruption, kind.unit, levels, tuple(right), len(images))
 
 
 def _affine(
@@ -101,7 +101,7 @@ def _affine(
     x: float = 0.0,
     y: float = 0.0,
 ) -> Tensor:
-    """One affine map for half of the images, its mirror image for the other half."""
+    """Apply an affine map to half of the images and its mirror image to the other half."""
     side = torch.where(torch.arange(len(images), device=images.device) % 2 == 0, 1.0, -1.0)
     ones = torch.ones_like(side)
     matrix = linear_map(side * (angle * torch.pi / 180), ones * scale, ones * scale, side * shear)
@@ -127,16 +127,16 @@ def _sheared(images: Tensor, labels: Tensor, level: float) -> Tensor:
     return _affine(images, shear=level)
 
 
-def _drawn(shape: tuple[int, ...], like: Tensor, *, normal: bool) -> Tensor:
+def _random(shape: tuple[int, ...], like: Tensor, *, normal: bool) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     draw = torch.randn if normal else torch.rand
     return draw(shape, generator=generator).to(like)
 
 
 def _occluded(images: Tensor, labels: Tensor, level: float) -> Tensor:
-    """A black square of this share of the image's side, somewhere."""
+    """Put a black square of this share of the image's side at a random position."""
     b, _, h, w = images.shape
-    top, left = _drawn((b, 2), images, normal=False).unbind(dim=1)
+    top, left = _random((b, 2), images, normal=False).unbind(dim=1)
     tall, wide = round(h * level), round(w * level)
     rows = torch.arange(h, device=images.device) - (top * (h - tall + 1)).floor()[:, None]
     columns = torch.arange(w, device=images.device) - (left * (w - wide + 1)).floor()[:, None]
@@ -146,7 +146,7 @@ def _occluded(images: Tensor, labels: Tensor, level: float) -> Tensor:
 
 
 def _overlaid(images: Tensor, labels: Tensor, level: float) -> Tensor:
-    """The next image of another class on top, this bright."""
+    """Add the next image of another class at this brightness."""
     flat = labels.reshape(len(labels), -1)
     partner = torch.arange(len(images), device=images.device)
     same = torch.ones_like(partner, dtype=torch.bool)
@@ -157,7 +157,7 @@ def _overlaid(images: Tensor, labels: Tensor, level: float) -> Tensor:
 
 
 def _noisy(images: Tensor, labels: Tensor, level: float) -> Tensor:
-    return (images + level * _drawn(tuple(images.shape), images, normal=True)).clamp(0, 1)
+    return (images + level * _random(tuple(images.shape), images, normal=True)).clamp(0, 1)
 
 
 CORRUPTIONS: dict[str, Corruption] = {

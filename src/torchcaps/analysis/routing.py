@@ -1,4 +1,4 @@
-"""How routing behaves: do logits settle, how sure are couplings, which capsules do nothing."""
+"""Behavior of routing: convergence of logits, entropy of couplings, dead capsules."""
 
 from dataclasses import dataclass
 
@@ -32,9 +32,9 @@ class LayerConvergence:
 class LayerEntropy:
     """Mean entropy of a layer's couplings in nats, after each iteration.
 
-    ``limit`` is the entropy of uniform couplings: the logarithm of how many compete. Where parents
-    at several positions compete for a child (EM routing in a convolution), both are over all of
-    them, and means over the children.
+    ``limit`` is the entropy of uniform couplings: the logarithm of the number of competitors. If
+    parents at several positions compete for a child (EM routing in a convolution), both are taken
+    over all of them and averaged over the children.
     """
 
     layer: str
@@ -45,13 +45,13 @@ class LayerEntropy:
 
 @dataclass(frozen=True, eq=False)
 class CapsuleUse:
-    """How present the capsules of one layer are over many images.
+    """Presence of the capsules of one layer over many images.
 
     Attributes:
-        layer: which.
+        layer: name of the layer.
         mean: ``[n]``, mean presence of each capsule, as a share of the layer's largest.
-        dead: share of the capsules that no image brings above 1 % of the layer's largest presence.
-        saturated: share of the capsules that every image has above 99 % of it.
+        dead: share of the capsules that never exceed 1 % of the layer's largest presence.
+        saturated: share of the capsules that always exceed 99 % of it.
     """
 
     layer: str
@@ -63,26 +63,26 @@ class CapsuleUse:
 def routing_convergence(
     network: Network, images: Tensor, *, iterations: int = 5
 ) -> tuple[LayerConvergence, ...]:
-    """How much each iteration changes the logits, for every layer that iterates."""
+    """Measure how much each iteration changes the logits of every layer that iterates."""
     layers = trace(network, images, iterations=iterations + 1)
-    found = []
+    results = []
     for layer in layers:
         pairs = zip(layer.logits[:-1], layer.logits[1:], strict=True) if layer.logits else ()
         changes = tuple(float((after - before).abs().mean()) for before, after in pairs)
         if changes:
-            found.append(LayerConvergence(layer.name, changes))
-    if not found:
+            results.append(LayerConvergence(layer.name, changes))
+    if not results:
         raise InputError(
-            f"{network.name or type(network).__name__} routes in one pass: its logits cannot settle"
+            f"{network.name or type(network).__name__} routes in one pass: no logits converge"
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def coupling_entropy(couplings: Tensor, *, competes_over: str = "parents") -> Tensor:
-    """Entropy in nats of couplings ``[... i j]`` over parents ``[... i]`` or children ``[... j]``.
+    """Return the entropy in nats of couplings ``[... i j]``: ``[... i]`` or ``[... j]``.
 
-    Couplings that compete over nothing are taken over parents. What is negative counts as zero, and
-    what does not sum to one is made to.
+    It is taken over children if they compete, else over parents. Negative couplings count as zero,
+    and the others are scaled to sum to one.
     """
     axis = -2 if competes_over == "children" else -1
     shares = couplings.clamp_min(0)
@@ -94,14 +94,14 @@ def coupling_entropy(couplings: Tensor, *, competes_over: str = "parents") -> Te
 def routing_entropy(
     network: Network, images: Tensor, *, iterations: int | None = None
 ) -> tuple[LayerEntropy, ...]:
-    """Mean entropy of the couplings of every layer after every iteration."""
-    found = []
+    """Measure the mean entropy of the couplings of every layer after every iteration."""
+    results = []
     for layer in trace(network, images, iterations=iterations):
         over = _over_image if layer.competition == "image" else _over_window
         entropies = tuple(over(layer, couplings) for couplings in layer.couplings)
         limit = over(layer, torch.ones_like(layer.couplings[0][:1]))
-        found.append(LayerEntropy(layer.name, layer.competes_over, entropies, limit))
-    return tuple(found)
+        results.append(LayerEntropy(layer.name, layer.competes_over, entropies, limit))
+    return tuple(results)
 
 
 def _over_window(layer: LayerTrace, couplings: Tensor) -> float:
@@ -109,21 +109,21 @@ def _over_window(layer: LayerTrace, couplings: Tensor) -> float:
 
 
 def _over_image(layer: LayerTrace, couplings: Tensor) -> float:
-    """Mean entropy of the couplings ``[b p s j]`` of each child, whatever position sees it."""
+    """Return the mean entropy of couplings ``[b p s j]`` of each child over all positions."""
     seen = layer.child >= 0
     child = layer.child[seen].unique(return_inverse=True)[1]
-    given = couplings[:, seen]  # [b (p s) j]
-    parts = given.new_zeros(len(given), int(child.max()) + 1)
-    total = parts.index_add(1, child, given.sum(dim=-1))
-    shares = given / total[:, child, None].clamp_min(1e-30)
+    chosen = couplings[:, seen]  # [b (p s) j]
+    parts = chosen.new_zeros(len(chosen), int(child.max()) + 1)
+    total = parts.index_add(1, child, chosen.sum(dim=-1))
+    shares = chosen / total[:, child, None].clamp_min(1e-30)
     return float(parts.index_add(1, child, torch.special.entr(shares).sum(dim=-1)).mean())
 
 
 def capsule_use(network: Network, images: Tensor) -> tuple[CapsuleUse, ...]:
-    """Dead and saturated capsules of every layer, the primary capsules first."""
+    """Count dead and saturated capsules of every layer, the primary capsules first."""
     layers = trace(network, images)
-    found = [_use("primary", layers[0].present_below)]
-    return (*found, *(_use(layer.name, layer.present) for layer in layers))
+    primary = _use("primary", layers[0].present_below)
+    return (primary, *(_use(layer.name, layer.present) for layer in layers))
 
 
 def _use(name: str, present: Tensor) -> CapsuleUse:

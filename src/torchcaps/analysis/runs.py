@@ -1,4 +1,4 @@
-"""Training curves out of run folders, and costs out of the benchmark's rows."""
+"""Training curves from run folders, and costs from the rows of the benchmark."""
 
 import csv
 import json
@@ -20,15 +20,15 @@ __all__ = [
 ]
 
 SHAPES = ("classes", "side", "pose")
-"""Columns of what a case was built for, where that was varied."""
+"""Columns of the sizes that a plan may vary."""
 
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """One number per epoch; what a run did not write is missing from ``values``.
+    """Metrics of a run, one number per epoch.
 
     ``values`` has "loss", "train", "validation", "test" (of a run that watched it), "lr", "seconds"
-    and "images_per_s".
+    and "images_per_s", as far as the run wrote them.
     """
 
     name: str
@@ -38,7 +38,7 @@ class TrainingCurve:
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """One row of ``results/speed.csv``; ``shape`` says what is not the case's own size."""
+    """One row of ``results/speed.csv``; ``shape`` lists sizes that differ from the network's."""
 
     case: str
     mode: str
@@ -58,7 +58,7 @@ class SpeedRow:
 
     @property
     def seconds_per_100_steps(self) -> float:
-        """Of training (Yang 2021, Fig. 4)."""
+        """Seconds of 100 training steps (Yang 2021, Fig. 4)."""
         return 100 * self.batch / self.images_per_s
 
 
@@ -76,7 +76,7 @@ class CostCurve:
 
 
 def training_curve(run: str | Path, *, name: str | None = None) -> TrainingCurve:
-    """Read the epochs of ``metrics.jsonl``; what is not a whole line about an epoch is skipped."""
+    """Read the epochs of ``metrics.jsonl``; skip lines that are incomplete or of another kind."""
     path = Path(run)
     path = path / "metrics.jsonl" if path.is_dir() else path
     if not path.is_file():
@@ -110,7 +110,7 @@ def _epoch(line: str) -> dict[str, float] | None:
 
 
 def read_speed(path: str | Path) -> tuple[SpeedRow, ...]:
-    """The rows of ``speed.csv`` that were measured; those without a speed are left out."""
+    """Read the rows of ``speed.csv`` that have a speed."""
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"there is no {path}: fill it with torchcaps bench")
@@ -149,49 +149,49 @@ _Setting = tuple[int, str, str, str]
 
 
 def _setting(row: SpeedRow) -> _Setting:
-    """What two rows must share for their times to be compared."""
+    """Return what two rows must share for their times to be comparable."""
     return row.batch, row.dtype, row.gpu, row.shape
 
 
 def comparable(rows: Iterable[SpeedRow], *, mode: str) -> tuple[SpeedRow, ...]:
-    """The last row of each case and implementation, all of one batch, type, device and shape.
+    """Return the last row of each case and implementation, all of one setting.
 
-    Of several settings it is the one with most cases and implementations, and of a case's numbers
-    of iterations that of most implementations.
+    A setting is a batch size, dtype, device and shape; the one with most cases and implementations
+    is taken. Of the iteration counts of a case, the one with most implementations is taken.
     """
-    own = [row for row in rows if row.mode == mode]
-    if not own:
+    rows = [row for row in rows if row.mode == mode]
+    if not rows:
         return ()
-    measured = Counter(key[0] for key in {(_setting(r), r.case, r.implementation) for r in own})
-    most = max(map(_setting, own), key=measured.__getitem__)
-    alike = [row for row in own if _setting(row) == most]
-    found: dict[tuple[str, str], SpeedRow] = {}
+    measured = Counter(key[0] for key in {(_setting(r), r.case, r.implementation) for r in rows})
+    most = max(map(_setting, rows), key=measured.__getitem__)
+    alike = [row for row in rows if _setting(row) == most]
+    latest: dict[tuple[str, str], SpeedRow] = {}
     for case in dict.fromkeys(row.case for row in alike):
-        mine = [row for row in alike if row.case == case]
-        pairs = {(r.iterations, r.implementation) for r in mine if r.iterations is not None}
+        of_case = [row for row in alike if row.case == case]
+        pairs = {(r.iterations, r.implementation) for r in of_case if r.iterations is not None}
         counts = Counter(iterations for iterations, _ in sorted(pairs))
         usual = counts.most_common(1)[0][0] if counts else None
-        # what does not route, such as the floor, goes with any number of iterations
-        found |= {
-            (case, row.implementation): row for row in mine if row.iterations in (usual, None)
+        # a floor does not route and matches any iteration count
+        latest |= {
+            (case, row.implementation): row for row in of_case if row.iterations in (usual, None)
         }
-    return tuple(found.values())
+    return tuple(latest.values())
 
 
 def cost_by_iterations(
     rows: Iterable[SpeedRow], *, mode: str = "inference"
 ) -> tuple[CostCurve, ...]:
-    """Cases that were measured at two or more numbers of iterations, alike in all else."""
+    """Return cases measured at two or more iteration counts and otherwise equal settings."""
     groups: dict[tuple[str, str, _Setting], list[SpeedRow]] = {}
     for row in rows:
         if row.mode == mode and row.iterations is not None:
             groups.setdefault((row.case, row.implementation, _setting(row)), []).append(row)
-    found = []
+    curves = []
     for (case, implementation, _), group in groups.items():
         latest = {row.iterations or 0: row for row in group}
         if len(latest) > 1:
-            found.append(_cost(case, mode, implementation, [latest[n] for n in sorted(latest)]))
-    return tuple(found)
+            curves.append(_cost(case, mode, implementation, [latest[n] for n in sorted(latest)]))
+    return tuple(curves)
 
 
 def _cost(case: str, mode: str, implementation: str, rows: Sequence[SpeedRow]) -> CostCurve:

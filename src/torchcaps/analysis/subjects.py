@@ -1,4 +1,4 @@
-"""What is looked into: a trained network with the images it is tested on."""
+"""Subjects of analysis: a trained network with its test images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,12 +31,12 @@ __all__ = ["Prepared", "Subject", "open_subject"]
 
 @final
 class Prepared(Network):
-    """A network behind the transforms its test images go through; images in 0..1 enter.
+    """A network behind the transforms of its test images; takes images in 0..1.
 
     Args:
-        network: takes what the transforms give.
-        transforms: that draw nothing, such as CenterCrop and Normalize.
-        image_shape: of the images before the transforms.
+        network: the network that takes transformed images.
+        transforms: transforms without randomness, such as CenterCrop and Normalize.
+        image_shape: shape of the images before the transforms.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Prepared(Network):
         self.name = network.name
 
     def prepare(self, images: Tensor) -> Tensor:
-        """What the network sees of the images."""
+        """Return the images as the network sees them."""
         draws = Draws(stream_key(0), torch.arange(len(images), device=images.device))
         for transform in self.transforms:
             images = transform(images, draws)
@@ -60,7 +60,7 @@ class Prepared(Network):
     def forward(
         self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
     ) -> Output:
-        """What the network says of the images once they are prepared."""
+        """Classify images after the transforms."""
         prepared = self.prepare(self.checked(images))
         output: Output = self.network(prepared, targets, couplings=couplings)
         return output
@@ -68,17 +68,17 @@ class Prepared(Network):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A trained network with the images it is tested on.
+    """A trained network with its test images.
 
     Attributes:
-        name: what figures call it.
+        name: name in figures.
         network: takes images in 0..1 as ``source`` has them.
-        source: test images, or held-out ones where there are no others.
-        dataset: the source's name.
-        measure: when an image counts as right; None goes by the labels.
-        run: the folder it was trained in, if there is one.
-        result: what that folder's ``result.json`` says, if there is one.
-        split: what the images are; held-out ones may have chosen the epoch.
+        source: test images, or held-out ones if there are no others.
+        dataset: name of the source.
+        measure: when an image counts as right; None lets the labels decide.
+        run: the run folder, if there is one.
+        result: content of its ``result.json``, if there is one.
+        split: kind of the images; held-out ones may have chosen the epoch.
     """
 
     name: str
@@ -91,13 +91,13 @@ class Subject:
     split: Literal["test", "held-out"] = "test"
 
     def batch(self, count: int) -> Batch:
-        """The first ``count`` test images of an order that is the same for every network."""
+        """Return the first ``count`` test images of an order that is the same for every network."""
         order = Batches(self.source, 1, seed=0).order(0)[:count]
         return Batches(self.source, max(1, count), seed=0).batch(order)
 
 
 def open_subject(
-    place: str | Path,
+    path: str | Path,
     *,
     data_dir: str | Path | None = None,
     recipe: str | None = None,
@@ -106,12 +106,12 @@ def open_subject(
     """Open a run folder, a weight file, or the shipped weights of a recipe's name.
 
     Args:
-        place: which.
+        path: run folder, weight file, or name of a recipe with shipped weights.
         data_dir: the data folder; see :func:`torchcaps.data.load`.
-        recipe: whose test images and transforms; None takes the run's own.
-        device: where to look at them.
+        recipe: recipe of the test images and transforms; None takes the run's.
+        device: device of network and images.
     """
-    weights = find_weights(find_place(Path(place)))
+    weights = find_weights(find_place(Path(path)))
     network = load_network(weights, device=device)
     is_run = (weights.parent / "run.json").is_file()
     folder = weights.parent if is_run else weights
@@ -127,7 +127,7 @@ def open_subject(
     seen = Batches(source, 1, transforms=transforms).batch(first).images.shape[1:]
     if seen != network.image_shape or len(source.classes) != network.n_classes:
         raise InputError(
-            f"{place} takes images {network.image_shape} of {network.n_classes} classes and the "
+            f"{path} takes images {network.image_shape} of {network.n_classes} classes and the "
             f"data have {tuple(seen)} of {len(source.classes)}: name another recipe"
         )
     prepared = Prepared(network, transforms, (channels, height, width)) if transforms else network
@@ -150,13 +150,13 @@ def _images(
     data_dir: str | Path | None,
     device: torch.device,
 ) -> tuple[ImageSet | Generated, tuple[Transform, ...], Literal["test", "held-out"]]:
-    """Test images of a recipe, or of the user's folder a run was trained on."""
+    """Return the test images of a recipe, or of the user's folder that a run was trained on."""
     if own is not None:
         sources = load_sources(recipe, root=None, own=Path(own), device=device, classes=classes)
-        found = sources.validation if sources.test is None else sources.test
-        if not isinstance(found, ImageSet | Generated):
+        source = sources.validation if sources.test is None else sources.test
+        if not isinstance(source, ImageSet | Generated):
             raise InputError(f"{own} has neither test nor validation images to look at")
-        return found, sources.test_transforms, "held-out" if sources.test is None else "test"
+        return source, sources.test_transforms, "held-out" if sources.test is None else "test"
     source = load(recipe.test_dataset or recipe.dataset, "test", root=data_dir)
     if recipe.resize and isinstance(source, ImageSet):
         source = source.resize(recipe.resize, recipe.resize)

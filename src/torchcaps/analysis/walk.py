@@ -13,12 +13,12 @@ __all__ = ["Walk", "walk"]
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """What each stage says of one image.
+    """The stages of one image.
 
     Attributes:
         image: ``[c h w]``.
         primary: ``[h' w']``, presence of the primary capsules, summed over types.
-        child: the child that gave the winning class most: row, column and type.
+        child: row, column and type of the child with the largest part in the winning class.
         couplings: ``[t n]``, its couplings to the classes after each iteration.
         scores: ``[n]``.
         prediction: the winning class.
@@ -42,11 +42,11 @@ def walk(network: Network, image: Tensor) -> Walk:
     prediction = int(scores.argmax())
     first, last = layers[0], layers[-1]
     rows, columns, types = last.below
-    given = last.strength[0, 0, :, prediction]
-    slot = int(given.argmax())
+    strength = last.strength[0, 0, :, prediction]
+    slot = int(strength.argmax())
     child = int(last.child[0, slot])
     # the slots of a convolutional transform share the coupling of their type
-    row = slot * last.couplings[-1].shape[2] // len(given)
+    row = slot * last.couplings[-1].shape[2] // len(strength)
     place = child // types
     return Walk(
         image=image[0],

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from torchcaps.bench.setting import HEAD, Setting
-from torchcaps.errors import UsageError
+from torchcaps.errors import UsageError, suggest
 
 __all__ = ["PLANS", "plan"]
 
@@ -94,5 +94,5 @@ PLANS: dict[str, tuple[Setting, ...]] = {
 def plan(name: str) -> tuple[Setting, ...]:
     """Return the settings of a plan."""
     if name not in PLANS:
-        raise UsageError(f"there is no plan {name!r}: choose one of {', '.join(PLANS)}")
+        raise UsageError(f"there is no plan {name!r}: {suggest(name, PLANS)}")
     return PLANS[name]

@@ -1,5 +1,6 @@
-"""What every figure of a report is made from, and how much work goes into it."""
+"""Building blocks of figures: effort, makers and the error of a figure that does not apply."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ __all__ = ["Effort", "Maker", "NotDrawnError", "each", "images_of"]
 
 
 class NotDrawnError(TorchcapsError, ValueError):
-    """A figure that does not apply; its message says why."""
+    """A figure that cannot be drawn for these networks."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,12 @@ class Effort:
     """How many images each measurement takes.
 
     Attributes:
-        samples: for accuracies, alignments and reconstructions.
-        attacked: for adversarial curves, which take some hundred passes each.
-        traced: for routing, where every vote is kept.
-        pairs: for the equivariance score.
-        shown: pictures in a row.
-        speed: the benchmark's rows.
+        samples: images of accuracies, alignments and reconstructions.
+        attacked: images of adversarial curves, which take some hundred passes each.
+        traced: images of routing figures, which keep every vote.
+        pairs: pairs of the equivariance score.
+        shown: images in a row.
+        speed: CSV file with the rows of the benchmark.
     """
 
     samples: int = 1000
@@ -40,26 +41,27 @@ Maker = Callable[[Sequence[Subject], Effort], Iterator[Picture]]
 
 
 def images_of(subjects: Sequence[Subject], count: int) -> str:
-    """What a measurement of so many images takes, such as "200 test images"."""
+    """Describe the images of a measurement, such as "200 test images"."""
     numbers = {min(count, len(subject.source)) for subject in subjects}
     kinds = " or ".join(dict.fromkeys(subject.split for subject in subjects))
     return f"{'up to ' * (len(numbers) > 1)}{max(numbers)} {kinds} images"
 
 
 def each(draw: Callable[[Subject, Effort], Picture]) -> Maker:
-    """One picture for every subject it applies to, then `NotDrawnError` if there are others."""
+    """Return a maker of one picture per subject, with NotDrawnError at the end for the others."""
 
     def make(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
         reasons = []
         for number, subject in enumerate(subjects):
             try:
-                drawn = draw(subject, effort)
+                picture = draw(subject, effort)
             except TorchcapsError as error:
                 reasons.append(f"{subject.name}: {error}")
                 continue
-            name = drawn.name if len(subjects) == 1 else f"{drawn.name}-{number}"
-            title = subject.name if len(subjects) > 1 else drawn.title
-            yield Picture(name, drawn.group, title, drawn.caption, drawn.figure, drawn.data)
+            if len(subjects) > 1:
+                name = f"{picture.name}-{number}"
+                picture = dataclasses.replace(picture, name=name, title=subject.name)
+            yield picture
         if reasons:
             raise NotDrawnError("; ".join(reasons))
 

@@ -1,4 +1,4 @@
-"""Figures that put several networks into one plot."""
+"""Figures that compare several networks in one plot."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -20,15 +20,15 @@ T = TypeVar("T")
 def _gather(
     measure: Callable[[Subject], T], subjects: Sequence[Subject]
 ) -> tuple[dict[str, T], str]:
-    """What was measured by name, and why it was not for the others."""
-    found: dict[str, T] = {}
+    """Measure every subject; return results by name, and why the others have none."""
+    results: dict[str, T] = {}
     reasons = []
     for subject in subjects:
         try:
-            found[subject.name] = measure(subject)
+            results[subject.name] = measure(subject)
         except TorchcapsError as error:
             reasons.append(f"{subject.name}: {error}")
-    return found, "; ".join(reasons)
+    return results, "; ".join(reasons)
 
 
 def _alignment(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
@@ -38,29 +38,29 @@ def _alignment(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]
             raise NotDrawnError("its images show two objects each")
         return analysis.alignment(subject.network, batch.images, batch.labels)
 
-    found, reasons = _gather(measure, subjects)
-    if found:
+    results, reasons = _gather(measure, subjects)
+    if results:
         yield Picture(
             "alignment",
             "Equivariance",
             "Alignment ratio",
             "Share of the change of the class capsule that lies along one line while the image is "
-            f"turned by 5 to 25 degrees or shifted by 1 to 5 pixels, over {effort.samples} test "
+            f"rotated by 5 to 25 degrees or shifted by 1 to 5 pixels, over {effort.samples} test "
             "images (Choi 2019, Table 3). The baseline for random vectors is shown as computed "
             "and as the paper prints it; the two differ. An untrained network is far above both, "
-            "so compare networks with one another rather than with chance.",
-            curves.draw_alignment(found),
-            found,
+            "so compare networks with each other, not with the baseline.",
+            curves.draw_alignment(results),
+            results,
         )
         yield Picture(
             "cosines",
             "Equivariance",
             "Positive against negative transformations",
             "Cosine between the lines of positive and of negative transformations (Choi 2019, "
-            "Fig. 4): -1 is a capsule that moves back the way it came, 1 one that moves the same "
-            "way whichever way the image goes.",
-            curves.draw_cosines(found),
-            {name: one.cosines for name, one in found.items()},
+            "Fig. 4): -1 is a capsule that moves in opposite directions for opposite changes of "
+            "the image, 1 one that moves in the same direction for both.",
+            curves.draw_cosines(results),
+            {name: one.cosines for name, one in results.items()},
         )
     if reasons:
         raise NotDrawnError(reasons)
@@ -69,24 +69,24 @@ def _alignment(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]
 def _equivariance(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
     def measure(subject: Subject) -> analysis.Equivariance:
         if tuple(subject.source.classes) != DIGITS:
-            raise NotDrawnError("strokes are digits, and it does not read digits")
+            raise NotDrawnError("strokes are digits, and it does not classify digits")
         return analysis.equivariance(subject.network, pairs=effort.pairs)
 
-    found, reasons = _gather(measure, subjects)
-    if found:
-        size = next(s for s in subjects if s.name in found).network.image_shape[1]
-        found["pixels"] = analysis.pixel_equivariance(size=size, pairs=effort.pairs)
+    results, reasons = _gather(measure, subjects)
+    if results:
+        size = next(s for s in subjects if s.name in results).network.image_shape[1]
+        results["pixels"] = analysis.pixel_equivariance(size=size, pairs=effort.pairs)
         yield Picture(
             "equivariance",
             "Equivariance",
             "Pose change read from capsule change",
-            f"Digits drawn by strokes, {effort.pairs} of them in two known poses each: R^2 of the "
+            f"{effort.pairs} digits of strokes, each in two known poses: R^2 of the "
             "linear prediction of the change of pose from the change of the class capsule, fitted "
-            "for each class on half of the pairs, scored on the other half. Without capsules: "
-            "from what enters the last linear layer. More than 16 numbers are reduced to 16 "
-            "principal components, bare pixels too. Below -0.2 is drawn as -0.2.",
-            curves.draw_equivariance(found),
-            found,
+            "for each class on half of the pairs and scored on the other half. Networks without "
+            "capsules use the input of their last linear layer. More than 16 numbers are reduced "
+            "to 16 principal components, also of the pixels. Values below -0.2 are drawn as -0.2.",
+            curves.draw_equivariance(results),
+            results,
         )
     if reasons:
         raise NotDrawnError(reasons)
@@ -102,16 +102,16 @@ def _robustness(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture
             for name in CORRUPTIONS
         )
 
-    found, _ = _gather(measure, subjects)
+    results, _ = _gather(measure, subjects)
     yield Picture(
         "robustness",
         "Robustness",
-        "Accuracy against what happens to the image",
-        f"Accuracy on {images_of(subjects, effort.samples)}, turned, moved, scaled, leant, covered "
-        "by a black square, overlaid by another image and made noisy; the band is one standard "
-        "error.",
-        curves.draw_robustness(found),
-        found,
+        "Accuracy on corrupted images",
+        f"Accuracy on {images_of(subjects, effort.samples)}, rotated, shifted, scaled, sheared, "
+        "covered by a black square, overlaid by another image, and with noise; the band is one "
+        "standard error.",
+        curves.draw_robustness(results),
+        results,
     )
 
 
@@ -122,39 +122,39 @@ def _adversarial(subjects: Sequence[Subject], effort: Effort) -> Iterator[Pictur
             subject.network, batch.images, batch.labels, measure=subject.measure
         )
 
-    found, _ = _gather(measure, subjects)
+    results, _ = _gather(measure, subjects)
     yield Picture(
         "adversarial",
         "Robustness",
         "Accuracy under attack",
         f"Accuracy on {images_of(subjects, effort.attacked)} after one step (FGSM) and ten (PGD) "
         "along the sign of the gradient of the margin between scores. Images whose gradient is "
-        "exactly zero cannot be attacked this way, which is no robustness; their share is in the "
-        "legend.",
-        curves.draw_adversarial(found),
-        found,
+        "exactly zero cannot be attacked this way, which is not robustness; the legend has their "
+        "share.",
+        curves.draw_adversarial(results),
+        results,
     )
 
 
 def _training(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
-    found, reasons = [], []
+    training_curves, reasons = [], []
     for subject in subjects:
         if subject.run is None:
-            reasons.append(f"{subject.name}: it is not a run folder")
+            reasons.append(f"{subject.name}: it has no run folder")
             continue
         try:
-            found.append(analysis.training_curve(subject.run, name=subject.name))
+            training_curves.append(analysis.training_curve(subject.run, name=subject.name))
         except (TorchcapsError, OSError) as error:
             reasons.append(f"{subject.name}: {error}")
-    if found:
+    if training_curves:
         yield Picture(
             "training",
             "Training",
             "Convergence",
             "Loss and accuracy by epoch (as Tsai 2020, Figs. 4 and 5; Zhao 2020, Figs. 4 and 5; "
             "Yang 2021, Fig. 3).",
-            curves.draw_training(found),
-            found,
+            curves.draw_training(training_curves),
+            training_curves,
         )
     if reasons:
         raise NotDrawnError("; ".join(reasons))
@@ -188,4 +188,4 @@ COMPARED: dict[str, Maker] = {
     "training": _training,
     "cost": _cost,
 }
-"""Name -> what draws it."""
+"""Figure name -> its maker."""

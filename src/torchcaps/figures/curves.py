@@ -1,4 +1,4 @@
-"""Pictures that put several runs into one plot."""
+"""Pictures that compare several runs in one plot."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,13 +31,13 @@ __all__ = [
 
 
 def draw_alignment(runs: Mapping[str, Alignment]) -> Figure:
-    """Alignment ratios of six transformations, with both baselines of random vectors (Table 3)."""
+    """Draw the alignment ratios of six transformations and both random baselines (Table 3)."""
     first = next(iter(runs.values()))
     figure, (axis,) = blank(max(7.0, 5 + len(runs)), 3.8)
-    series = [(name, found.mean.tolist()) for name, found in runs.items()]
+    series = [(name, result.mean.tolist()) for name, result in runs.items()]
     bars(axis, first.directions, series, "transformation", "alignment ratio")
-    for number, d in enumerate(sorted({found.dimension for found in runs.values()})):
-        mean, std = next(found.random for found in runs.values() if found.dimension == d)
+    for number, d in enumerate(sorted({result.dimension for result in runs.values()})):
+        mean, std = next(result.random for result in runs.values() if result.dimension == d)
         axis.axhline(
             mean,
             color="black",
@@ -59,13 +59,13 @@ def draw_alignment(runs: Mapping[str, Alignment]) -> Figure:
 
 
 def draw_cosines(runs: Mapping[str, Alignment]) -> Figure:
-    """Cosine between the align vectors of positive and negative transformations (Fig. 4)."""
+    """Draw the cosines of the align vectors of opposite transformations (Fig. 4)."""
     names = ("rotation", "x", "y")
     figure, axes = blank(10.0, 3.0, columns=3)
     for axis, name, row in zip(axes, names, range(3), strict=True):
-        for number, (run, found) in enumerate(runs.items()):
+        for number, (run, result) in enumerate(runs.items()):
             axis.hist(
-                found.cosines[row].tolist(),
+                result.cosines[row].tolist(),
                 bins=40,
                 range=(-1, 1),
                 histtype="step",
@@ -81,12 +81,12 @@ def draw_cosines(runs: Mapping[str, Alignment]) -> Figure:
 
 
 def draw_equivariance(runs: Mapping[str, Equivariance]) -> Figure:
-    """How well each factor of a pose change is read from the change of the capsule."""
+    """Draw R^2 of each factor of a pose change predicted from the capsule change."""
     first = next(iter(runs.values()))
     figure, (axis,) = blank(max(7.0, 5 + len(runs)), 3.4)
     series = [
-        (f"{name} ({found.dimension} numbers)", found.r2.clamp_min(-0.2).tolist())
-        for name, found in runs.items()
+        (f"{name} ({result.dimension} numbers)", result.r2.clamp_min(-0.2).tolist())
+        for name, result in runs.items()
     ]
     bars(axis, first.factors, series, "factor of the pose", "R$^2$ on unseen pairs")
     axis.axhline(0, color="black", lw=0.8)
@@ -95,7 +95,7 @@ def draw_equivariance(runs: Mapping[str, Equivariance]) -> Figure:
 
 
 def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
-    """Accuracy against each corruption, one panel each."""
+    """Draw the accuracy under each corruption, one panel each."""
     kinds = [curve.what for curve in next(iter(runs.values()))]
     columns = min(4, len(kinds))
     rows = -(-len(kinds) // columns)
@@ -103,8 +103,8 @@ def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
     spare = axes[len(kinds) :]
     for number, (axis, kind) in enumerate(zip(axes, kinds, strict=False)):
         curves = []
-        for name, found in runs.items():
-            curve = found[number]
+        for name, result in runs.items():
+            curve = result[number]
             curves.append((name, curve.levels, curve.accuracy))
             error = [(p * (1 - p) / curve.count) ** 0.5 for p in curve.accuracy]
             low, high = (
@@ -125,15 +125,15 @@ def draw_robustness(runs: Mapping[str, Sequence[AccuracyCurve]]) -> Figure:
 
 
 def draw_adversarial(runs: Mapping[str, AdversarialCurve]) -> Figure:
-    """Accuracy under FGSM and PGD."""
+    """Draw the accuracy under FGSM and PGD."""
     first = next(iter(runs.values()))
     figure, (left, right) = blank(8.5, 3.2, columns=2)
     for axis, attack in ((left, "fgsm"), (right, "pgd")):
         curves = []
-        for name, found in runs.items():
-            masked = f", {found.masked:.0%} without gradient" if found.masked else ""
-            values = found.fgsm if attack == "fgsm" else found.pgd
-            curves.append((f"{name}{masked}", found.epsilons, values))
+        for name, result in runs.items():
+            masked = f", {result.masked:.0%} without gradient" if result.masked else ""
+            values = result.fgsm if attack == "fgsm" else result.pgd
+            curves.append((f"{name}{masked}", result.epsilons, values))
         steps = "one step" if attack == "fgsm" else f"{first.steps} steps"
         lines(axis, curves, f"epsilon (of pixels in 0..1), {attack.upper()}, {steps}", "accuracy")
         axis.set_ylim(0, 1.02)
@@ -141,25 +141,25 @@ def draw_adversarial(runs: Mapping[str, AdversarialCurve]) -> Figure:
 
 
 def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
-    """Loss and accuracy by epoch, several runs in one plot."""
+    """Draw loss and accuracy by epoch."""
     wanted = [
         ("loss", "training loss"),
         ("train", "training accuracy (%)"),
         ("validation", "validation accuracy (%)"),
         ("test", "test accuracy (%)"),
     ]
-    found = [(key, name) for key, name in wanted if any(key in run.values for run in runs)]
-    if not found:
+    panels = [(key, name) for key, name in wanted if any(key in run.values for run in runs)]
+    if not panels:
         raise InputError("these runs have written neither a loss nor an accuracy")
-    figure, axes = blank(4.2 * len(found), 3.2, columns=len(found))
-    for axis, (key, name) in zip(axes, found, strict=True):
+    figure, axes = blank(4.2 * len(panels), 3.2, columns=len(panels))
+    for axis, (key, name) in zip(axes, panels, strict=True):
         curves = [(run.name, run.epochs, run.values[key]) for run in runs if key in run.values]
         lines(axis, curves, "epoch", name)
     return figure
 
 
 def draw_cost(rows: Sequence[SpeedRow]) -> Figure:
-    """Time and memory by iterations, time of a batch, time of 100 training steps."""
+    """Draw time and memory by iterations, time per batch and time of 100 training steps."""
     figure, axes = blank(11.0, 7.0, rows=2, columns=2)
     curves = cost_by_iterations(rows) or cost_by_iterations(rows, mode="train")
     mode = curves[0].mode if curves else "inference"
@@ -191,18 +191,17 @@ def draw_cost(rows: Sequence[SpeedRow]) -> Figure:
 
 
 def _cases(axis: Axes, rows: Sequence[SpeedRow], mode: str, what: str, label: str) -> None:
-    """One number per network and implementation, the last one measured of those alike."""
-    own = comparable(rows, mode=mode)
-    cases = list(dict.fromkeys(row.case for row in own))[:12]
+    """Draw one number per network and implementation, the latest of comparable rows."""
+    rows = comparable(rows, mode=mode)
+    cases = list(dict.fromkeys(row.case for row in rows))[:12]
     series = []
-    for kind in dict.fromkeys(row.implementation for row in own):
-        mine = {row.case: row for row in own if row.implementation == kind}
-        found = [mine.get(case) for case in cases]
-        values = [torch.nan if row is None else getattr(row, what) for row in found]
+    for kind in dict.fromkeys(row.implementation for row in rows):
+        by_case = {row.case: row for row in rows if row.implementation == kind}
+        values = [getattr(by_case[case], what) if case in by_case else torch.nan for case in cases]
         series.append((kind, values))
     bars(axis, cases, series, "network", f"{mode}, {label}")
-    if own:
-        said = " ".join(filter(None, (f"batch {own[0].batch}", own[0].dtype, own[0].shape)))
-        axis.set_title(f"{said}, {own[0].gpu}", fontsize=TEXT - 1)
+    if rows:
+        setting = " ".join(filter(None, (f"batch {rows[0].batch}", rows[0].dtype, rows[0].shape)))
+        axis.set_title(f"{setting}, {rows[0].gpu}", fontsize=TEXT - 1)
     axis.set_xticks(range(len(cases)), cases, rotation=25, ha="right", fontsize=TEXT - 2)
     axis.set_yscale("log")

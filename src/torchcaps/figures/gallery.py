@@ -1,6 +1,5 @@
-"""All figures by name, and reports made of them."""
+"""All figures by name, and reports of them."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from torchcaps import analysis
 from torchcaps.analysis import Subject
 from torchcaps.analysis.outputs import in_parts
 from torchcaps.data import Strokes
-from torchcaps.errors import InputError, UsageError
+from torchcaps.errors import InputError, UsageError, suggest
 from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
 from torchcaps.figures.compared import COMPARED
 from torchcaps.figures.report import Picture, write_picture, write_report
@@ -20,22 +19,23 @@ from torchcaps.models import Network
 __all__ = ["GALLERY", "check_names", "demo_report", "draw", "report"]
 
 GALLERY: dict[str, Maker] = {**SINGLE, **COMPARED}
-"""Name -> what draws it; the names ``--only`` takes."""
+"""Figure name -> its maker; ``--only`` takes these names."""
+
+
+DEMO_COMPARISONS = ("alignment", "equivariance", "robustness", "adversarial")
 
 
 def quick(networks: int) -> Effort:
-    """For a demonstration: fewer images the more networks, some 15 seconds of one core in all."""
+    """Return the effort of a demonstration: about 15 seconds of one core for all networks."""
     each = max(40, 240 // max(1, networks))
     return Effort(samples=each, attacked=max(10, each // 4), traced=16, pairs=1000)
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a figure that does not exist, with the nearest that does."""
+    """Refuse a figure that does not exist."""
     for name in names:
         if name not in GALLERY:
-            near = difflib.get_close_matches(name, GALLERY, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GALLERY)}"
-            raise UsageError(f"there is no figure {name!r}: {hint}")
+            raise UsageError(f"there is no figure {name!r}: {suggest(name, GALLERY)}")
 
 
 def draw(
@@ -50,13 +50,13 @@ def draw(
 
     Args:
         subjects: networks with their test images.
-        only: names of `GALLERY`; none draws all.
-        effort: how many images each measurement takes.
+        only: names of `GALLERY`; an empty sequence draws all.
+        effort: number of images of each measurement.
         progress: called with the name of each figure before it is drawn.
-        drawn: called with each picture, once it is there.
+        drawn: called with each picture when it is drawn.
 
     Returns:
-        Pictures, and (figure, why it was not drawn) for the others.
+        The pictures, and (figure, reason) for the figures that do not apply.
     """
     if not subjects:
         raise InputError("there is nothing to draw: name a run, a weight file or a recipe")
@@ -77,7 +77,7 @@ def draw(
 
 
 def unique(subjects: Sequence[Subject]) -> list[Subject]:
-    """The subjects with names that differ, numbered where they do not."""
+    """Return the subjects with unique names, numbered where they are equal."""
     names = [subject.name for subject in subjects]
     return [
         replace(subject, name=f"{subject.name} ({number})")
@@ -96,14 +96,14 @@ def report(
     effort: Effort | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Path:
-    """Draw the figures and write the folder; returns the path of its ``index.html``.
+    """Draw the figures into a folder and return the path of its ``index.html``.
 
-    Each picture is in the folder as soon as it is drawn; the page comes last.
+    Each picture is written as soon as it is drawn, and the page last.
 
     Args:
         subjects: networks with their test images.
         out: the folder.
-        command: what made it, for the page.
+        command: command line to show on the page.
         only: see :func:`draw`.
         effort: see :func:`draw`.
         progress: see :func:`draw`.
@@ -132,7 +132,7 @@ def report(
 
 
 def _row(subject: Subject, effort: Effort) -> dict[str, str]:
-    """What the table at the top of the page says of a network."""
+    """Return the row of a network in the table at the top of the page."""
     batch = subject.batch(effort.samples)
     scores = in_parts(subject.network, batch.images).scores
     share = float(analysis.correct(scores, batch.labels, measure=subject.measure).float().mean())
@@ -156,16 +156,16 @@ def demo_report(
     effort: Effort | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Path:
-    """A report of networks that were trained on strokes.
+    """Write a report of networks that were trained on strokes.
 
-    Single-network figures are drawn of the first network only; all go into the comparisons.
+    Figures of one network show the first network; the comparisons show all.
 
     Args:
-        networks: by the name the figures give them.
+        networks: network by name in the figures.
         out: the folder.
-        command: what made it, for the page.
-        results: the row of each run, by the same names.
-        effort: how many images each measurement takes; None takes few, see :func:`quick`.
+        command: command line to show on the page.
+        results: row of each run, by the same names.
+        effort: number of images of each measurement; None takes few, see :func:`quick`.
         progress: called with the name of each figure before it is drawn.
 
     Returns:
@@ -185,8 +185,7 @@ def demo_report(
         raise InputError("a report needs at least one network")
     effort = effort or quick(len(subjects))
     alone, left_out = draw(subjects[:1], only=tuple(SINGLE), effort=effort, progress=progress)
-    wanted = ("alignment", "equivariance", "robustness", "adversarial")
-    together, more = draw(subjects, only=wanted, effort=effort, progress=progress)
+    together, more = draw(subjects, only=DEMO_COMPARISONS, effort=effort, progress=progress)
     return write_report(
         [*alone, *together],
         out,

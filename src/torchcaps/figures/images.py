@@ -30,13 +30,13 @@ ORANGE, BLUE = (0.90, 0.62, 0.0), (0.0, 0.45, 0.70)
 def draw_reconstructions(
     shown: Reconstructions, *, right: int = 6, wrong: int = 4, classes: Sequence[str] = ()
 ) -> Figure:
-    """Input, reconstruction from the label and from the prediction; failures last (Fig. 3)."""
+    """Draw inputs and reconstructions from label and prediction, failures last (Fig. 3)."""
     good = (shown.predictions == shown.labels).nonzero()[:, 0][:right]
     bad = (shown.predictions != shown.labels).nonzero()[:, 0][:wrong]
     picked = shown.take(torch.cat([good, bad]))
     rows = torch.stack([picked.images, picked.from_label, picked.from_prediction])
-    said = zip(picked.labels.tolist(), picked.predictions.tolist(), strict=True)
-    columns = [f"{class_name(a, classes)}\n{class_name(b, classes)}" for a, b in said]
+    pairs = zip(picked.labels.tolist(), picked.predictions.tolist(), strict=True)
+    columns = [f"{class_name(a, classes)}\n{class_name(b, classes)}" for a, b in pairs]
     error = f"mean squared error a pixel: {float(shown.error_label.mean()):.4f} from the label"
     figure, (axis,) = blank(max(4.5, 0.85 * len(columns) + 1.5), 3.6, title=error)
     show_tiles(
@@ -51,7 +51,7 @@ def draw_reconstructions(
 
 
 def draw_perturbation(moved: Perturbation, *, sample: int = 0) -> Figure:
-    """Every dimension of one capsule moved from the left to the right (Fig. 4)."""
+    """Draw the decodings of every moved dimension of one capsule (Fig. 4)."""
     drawings = moved.drawings[sample]
     d = drawings.shape[0]
     steps = [f"{step:+.2f}" for step in moved.steps.tolist()]
@@ -69,7 +69,7 @@ def draw_perturbation(moved: Perturbation, *, sample: int = 0) -> Figure:
 
 
 def draw_effects(effects: DimensionEffects) -> Figure:
-    """What moving each dimension changes in the drawing."""
+    """Draw the effects of moving each dimension as a table of correlations."""
     d = len(effects.correlation)
     figure, (axis,) = blank(6.0, 1.6 + 0.25 * d, title="what each dimension does to the drawing")
     heat(
@@ -85,18 +85,18 @@ def draw_effects(effects: DimensionEffects) -> Figure:
     return figure
 
 
-def draw_pose_correlation(found: PoseCorrelation, *, kind: int) -> Figure:
-    """Dimensions against the true pose: one class in full, and the best dimension of each class."""
-    n, d = found.correlation.shape[:2]
-    best = found.correlation.abs().nan_to_num(nan=-1).amax(dim=1)
+def draw_pose_correlation(result: PoseCorrelation, *, kind: int) -> Figure:
+    """Draw correlations with the true pose: of one class, and the largest of each class."""
+    n, d = result.correlation.shape[:2]
+    best = result.correlation.abs().nan_to_num(nan=-1).amax(dim=1)
     best = torch.where(best < 0, torch.nan, best)
     figure, (left, right) = blank(10.5, 1.8 + 0.25 * max(n, d), columns=2)
     heat(
         figure,
         left,
-        found.correlation[kind],
+        result.correlation[kind],
         [str(one) for one in range(d)],
-        found.factors,
+        result.factors,
         "true pose",
         f"dimension of the capsule of class {kind}",
         "correlation",
@@ -106,7 +106,7 @@ def draw_pose_correlation(found: PoseCorrelation, *, kind: int) -> Figure:
         right,
         best,
         [str(one) for one in range(n)],
-        found.factors,
+        result.factors,
         "true pose",
         "class",
         "largest |correlation| of any dimension",
@@ -116,7 +116,7 @@ def draw_pose_correlation(found: PoseCorrelation, *, kind: int) -> Figure:
 
 
 def two_colors(pairs: Tensor) -> Tensor:
-    """Two gray images ``[b 2 c h w]`` laid over one another in orange and blue: ``[b 3 h w]``."""
+    """Mix two gray images ``[b 2 c h w]`` in orange and blue: ``[b 3 h w]``."""
     first, second = pairs.detach().float().mean(dim=2).clamp(0, 1).unbind(dim=1)
     colors = torch.tensor([ORANGE, BLUE], device=pairs.device)
     mixed = first[:, None] * colors[0, :, None, None] + second[:, None] * colors[1, :, None, None]
@@ -126,12 +126,12 @@ def two_colors(pairs: Tensor) -> Tensor:
 def draw_segmentation(
     shown: Sequence[tuple[str, Segmentation]], targets: Tensor, *, columns: int = 8
 ) -> Figure:
-    """Overlapping objects in two colors, one row for each way to choose the classes (Fig. 5).
+    """Draw overlapping objects in two colors, one row for each choice of classes (Fig. 5).
 
     Args:
-        shown: (what was decoded, result), such as ("labels", ...).
+        shown: (choice, result), such as ("labels", ...).
         targets: ``[b 2 c h w]``, the true objects.
-        columns: images shown.
+        columns: number of images.
     """
     first = shown[0][1]
     count = min(columns, len(first.images))
@@ -140,12 +140,12 @@ def draw_segmentation(
     for name, result in shown:
         tiles.append(two_colors(result.drawings[:count]))
         names.append(f"from {name}{'*' if name == 'absent' else ''}\n{_score(name, result)}")
-    said = zip(first.labels[:count].tolist(), first.predictions[:count].tolist(), strict=True)
-    labels = [f"L {a},{b}\nP {c},{d}" for (a, b), (c, d) in said]
+    pairs = zip(first.labels[:count].tolist(), first.predictions[:count].tolist(), strict=True)
+    labels = [f"L {a},{b}\nP {c},{d}" for (a, b), (c, d) in pairs]
     star = next((result.chosen for name, result in shown if name == "absent"), None)
     if star is not None:
-        pairs = zip(labels, star[:count].tolist(), strict=True)
-        labels = [f"{label}\n* {a},{b}" for label, (a, b) in pairs]
+        starred = zip(labels, star[:count].tolist(), strict=True)
+        labels = [f"{label}\n* {a},{b}" for label, (a, b) in starred]
     figure, (axis,) = blank(1.0 * count + 1.8, 0.9 * len(tiles) + 1.0)
     show_tiles(
         axis, torch.stack(tiles), names, labels, "L labels, P predictions, * decoded", "decoded"

@@ -1,4 +1,4 @@
-"""A folder of pictures with an ``index.html`` that shows them all, whole in itself."""
+"""A folder of pictures with a self-contained ``index.html``."""
 
 import base64
 import dataclasses
@@ -18,7 +18,7 @@ from torchcaps.storage import write_text
 
 __all__ = ["Picture", "plain", "write_picture", "write_report"]
 
-MOST_NUMBERS = 2000
+MAX_NUMBERS = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,12 @@ class Picture:
     """One figure of a report.
 
     Attributes:
-        name: of its files; letters, digits and hyphens.
-        group: pictures of one group stand side by side under one heading.
-        title: of the picture.
-        caption: what it shows and how to read it.
+        name: name of its files; letters, digits and hyphens.
+        group: heading of the page; pictures of one group stand side by side.
+        title: title of the picture.
+        caption: content of the picture and how to read it.
         figure: the drawing.
-        data: the numbers behind it, of any kind :func:`plain` takes.
+        data: its numbers, of any type that :func:`plain` takes.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Picture:
 
 
 def plain(value: object) -> object:
-    """Numbers as JSON has them: data classes and tuples by name, tensors as lists.
+    """Convert numbers for JSON: data classes and named tuples to objects, tensors to lists.
 
-    A tensor of more than 2,000 numbers is an image or as large as one: its shape stands for it.
+    A tensor of more than 2,000 numbers, such as an image, is replaced by its shape.
     """
     if isinstance(value, Tensor):
-        if value.numel() > MOST_NUMBERS:
+        if value.numel() > MAX_NUMBERS:
             return f"tensor {list(value.shape)}"
         return plain(value.detach().cpu().tolist())
     if isinstance(value, float):
@@ -77,22 +77,21 @@ def write_report(
     """Write PNG, SVG and JSON of every picture, and the page.
 
     Args:
-        pictures: in the order of the page.
-        out: the folder; made if it is not there.
-        title: of the page.
-        command: what made it, shown on the page.
-        table: one row for each network, the same columns in all.
-        left_out: (figure, why it was not drawn).
+        pictures: pictures in the order of the page.
+        out: the folder; created if missing.
+        title: title of the page.
+        command: command line to show on the page.
+        table: one row for each network, all with the same columns.
+        left_out: (figure, reason) of the figures that were not drawn.
 
     Returns:
-        The path of ``index.html``. Images are inside it, so that it can be moved alone.
+        The path of ``index.html``, which embeds its images.
     """
     out = _folder(out)
     parts: list[str] = []
     groups = list(dict.fromkeys(picture.group for picture in pictures))
     for group in groups:
-        own = [picture for picture in pictures if picture.group == group]
-        shown = "\n".join(_figure(picture, out) for picture in own)
+        shown = "\n".join(_figure(one, out) for one in pictures if one.group == group)
         parts.append(
             f'<section id="{_slug(group)}"><h2>{html.escape(group)}</h2>'
             f'<div class="side">{shown}</div></section>'
@@ -121,7 +120,7 @@ def _folder(out: str | Path) -> Path:
 
 
 def write_picture(picture: Picture, out: str | Path) -> tuple[Path, Path, Path]:
-    """Write PNG, SVG and JSON of a picture into a folder; returns their paths."""
+    """Write PNG, SVG and JSON of a picture into a folder and return their paths."""
     out = _folder(out)
     png, svg = save(picture.figure, out / picture.name)
     data = out / f"{picture.name}.json"
@@ -146,9 +145,9 @@ def _figure(picture: Picture, out: Path) -> str:
     )
 
 
-def _excerpt(numbers: object, *, most: int = 20_000) -> str:
+def _excerpt(numbers: object, *, limit: int = 20_000) -> str:
     text = json.dumps(numbers, indent=1)
-    return text if len(text) <= most else f"{text[:most]}\n... the rest is in the data file"
+    return text if len(text) <= limit else f"{text[:limit]}\n... the rest is in the data file"
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -1,8 +1,10 @@
 """Pictures of routing: convergence, entropy, use, maps and parse trees."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -11,7 +13,6 @@ from torchcaps.analysis import (
     CapsuleUse,
     LayerConvergence,
     LayerEntropy,
-    Node,
     ParseTree,
     RoutingMap,
     Walk,
@@ -41,32 +42,32 @@ __all__ = [
 ]
 
 
-def draw_walk(found: Walk, *, classes: Sequence[str] = ()) -> Figure:
-    """Pixels, primary capsules, the couplings of one of them, scores."""
+def draw_walk(walk: Walk, *, classes: Sequence[str] = ()) -> Figure:
+    """Draw the image, its primary capsules, the couplings of one of them, and the scores."""
     figure, axes = blank(12.0, 3.0, columns=4)
-    axes[0].imshow(tiled(found.image[None, None], gap=0))
+    axes[0].imshow(tiled(walk.image[None, None], gap=0))
     name_axes(axes[0], "column (pixels)", "row (pixels)", "1. pixels")
-    shown = axes[1].imshow(found.primary.cpu().numpy(), SEQUENTIAL)
+    shown = axes[1].imshow(walk.primary.cpu().numpy(), SEQUENTIAL)
     axes[1].locator_params(integer=True)  # a small grid has no half positions
     name_axes(axes[1], "column", "row", "2. primary capsules")
     bar = figure.colorbar(shown, ax=axes[1], shrink=0.8)
     bar.set_label("presence, all types", fontsize=TEXT)
-    names = [class_name(n, classes) for n in range(len(found.scores))]
+    names = [class_name(n, classes) for n in range(len(walk.scores))]
     few = names if len(names) <= 12 else [""] * len(names)
-    steps = len(found.couplings)
-    series = [(f"iteration {n + 1}", row.tolist()) for n, row in enumerate(found.couplings)]
+    steps = len(walk.couplings)
+    series = [(f"iteration {n + 1}", row.tolist()) for n, row in enumerate(walk.couplings)]
     picked = [0, steps - 1] if steps > 3 else range(steps)
     bars(axes[2], few, [series[n] for n in picked], "class", "coupling")
-    row, column, kind = found.child
+    row, column, kind = walk.child
     axes[2].set_title(f"3. child {kind} at {row},{column} decides", fontsize=TEXT)
-    bars(axes[3], few, [("score", found.scores.tolist())], "class", "score")
-    said = class_name(found.prediction, classes)
-    axes[3].set_title(f"4. class capsules: {said}", fontsize=TEXT)
+    bars(axes[3], few, [("score", walk.scores.tolist())], "class", "score")
+    winner = class_name(walk.prediction, classes)
+    axes[3].set_title(f"4. class capsules: {winner}", fontsize=TEXT)
     return figure
 
 
 def draw_convergence(layers: Sequence[LayerConvergence]) -> Figure:
-    """Mean change of the logits by each iteration, on a logarithmic scale (Sabour Fig. A.1)."""
+    """Draw the mean change of the logits by iteration, on a logarithmic scale (Sabour Fig. A.1)."""
     figure, (axis,) = blank(5.0, 3.2)
     curves = [(one.layer, range(1, len(one.changes) + 1), one.changes) for one in layers]
     lines(axis, curves, "routing iteration", "mean |change of a logit|")
@@ -76,7 +77,7 @@ def draw_convergence(layers: Sequence[LayerConvergence]) -> Figure:
 
 
 def draw_entropy(layers: Sequence[LayerEntropy]) -> Figure:
-    """Entropy of the couplings, as a share of that of uniform ones."""
+    """Draw the entropy of the couplings relative to that of uniform ones."""
     figure, (axis,) = blank(5.0, 3.2)
     curves = [
         (
@@ -95,7 +96,7 @@ def draw_entropy(layers: Sequence[LayerEntropy]) -> Figure:
 
 
 def draw_use(layers: Sequence[CapsuleUse]) -> Figure:
-    """Dead and saturated capsules of each layer, and how present the others are."""
+    """Draw the shares of dead and saturated capsules of each layer, and the mean presences."""
     figure, (left, right) = blank(8.5, 3.2, columns=2)
     series = [
         ("dead", [one.dead for one in layers]),
@@ -118,7 +119,7 @@ def draw_routing_map(
     *,
     classes: Sequence[str] = (),
 ) -> Figure:
-    """Which positions of the image feed a class capsule, one row for each choice of class."""
+    """Draw the relevance of the image positions, one row for each choice of class."""
     shown = as_rgb(images).cpu()
     rows, names = [shown], ["input"]
     for name, found in maps:
@@ -133,49 +134,18 @@ def draw_routing_map(
 
 
 def draw_parse_tree(
-    tree: ParseTree, image: Tensor, *, classes: Sequence[str] = (), most: int = 100
+    tree: ParseTree, image: Tensor, *, classes: Sequence[str] = (), limit: int = 100
 ) -> Figure:
-    """The strongest branches from the class capsule down, and where in the image they end.
+    """Draw the strongest branches below the class capsules, and their ends in the image.
 
     Args:
-        tree: of one image.
+        tree: tree of one image.
         image: ``[1 c h w]``.
-        classes: names.
-        most: nodes of a level that are drawn, the most relevant ones.
+        classes: names of the classes.
+        limit: largest number of nodes per level; the most relevant ones are drawn.
     """
     figure, (left, right) = blank(9.5, 1.8 + 0.9 * len(tree.layers), columns=2)
-    kept = _most_relevant(tree, most)
-    places = _places(tree, kept)
-    edges, widths = [], []
-    for index, place in places.items():
-        node = tree.nodes[index]
-        if node.parent in places:
-            edges.append([places[node.parent], place])
-            widths.append(0.4 + 5 * node.share**0.5)
-    left.add_collection(LineCollection(edges, linewidths=widths, colors=PALETTE[0], alpha=0.45))
-    xs, ys = zip(*places.values(), strict=True)
-    shown = [tree.nodes[index] for index in places]
-    areas = [20 + 500 * node.relevance for node in shown]
-    left.scatter(xs, ys, s=areas, c=[_color(node) for node in shown], zorder=3)
-    for node, place in zip(shown, places.values(), strict=True):
-        if node.level == 0:
-            name = f"class {class_name(node.kind, classes)}"
-            left.annotate(name, place, xytext=(8, 4), textcoords="offset points")
-        elif len(places) <= 40:
-            name = f"{node.kind}@{node.position[0]},{node.position[1]}"
-            left.annotate(
-                name,
-                place,
-                fontsize=TEXT - 4,
-                ha="center",
-                xytext=(0, -12),
-                textcoords="offset points",
-            )
-    left.set_yticks([-n for n in range(len(tree.layers))], tree.layers)
-    left.set_ylim(-len(tree.layers) + 0.5, 0.5)
-    left.set_xticks([])
-    named = "capsules, type@row,column; " if len(places) <= 40 else "capsules; "
-    name_axes(left, f"{named}area = relevance, line = share", "layer")
+    _draw_branches(left, tree, _place(tree, _most_relevant(tree, limit)), classes)
     h, w = image.shape[-2:]
     right.imshow(tiled(image[None], gap=0), extent=(-0.5, w - 0.5, h - 0.5, -0.5))
     leaves = [node for node in tree.nodes if node.pixel is not None]
@@ -192,30 +162,60 @@ def draw_parse_tree(
     return figure
 
 
-def _color(node: Node) -> str:
-    return PALETTE[5] if node.level == 0 else PALETTE[0]
+def _draw_branches(
+    axis: Axes, tree: ParseTree, places: dict[int, tuple[float, float]], classes: Sequence[str]
+) -> None:
+    """Draw nodes and branches, with names if there are at most 40 nodes."""
+    nodes = [tree.nodes[index] for index in places]
+    branches = [
+        (node, [places[node.parent], place])
+        for node, place in zip(nodes, places.values(), strict=True)
+        if node.parent in places
+    ]
+    widths = [0.4 + 5 * node.share**0.5 for node, _ in branches]
+    edges = [edge for _, edge in branches]
+    axis.add_collection(LineCollection(edges, linewidths=widths, colors=PALETTE[0], alpha=0.45))
+    xs, ys = zip(*places.values(), strict=True)
+    areas = [20 + 500 * node.relevance for node in nodes]
+    colors = [PALETTE[5] if node.level == 0 else PALETTE[0] for node in nodes]
+    axis.scatter(xs, ys, s=areas, c=colors, zorder=3)
+    named = len(places) <= 40
+    for node, place in zip(nodes, places.values(), strict=True):
+        options: dict[str, Any] = {"textcoords": "offset points"}
+        if node.level == 0:
+            axis.annotate(f"class {class_name(node.kind, classes)}", place, (8, 4), **options)
+        elif named:
+            name = f"{node.kind}@{node.position[0]},{node.position[1]}"
+            options |= {"fontsize": TEXT - 4, "ha": "center"}
+            axis.annotate(name, place, (0, -12), **options)
+    axis.set_yticks([-n for n in range(len(tree.layers))], tree.layers)
+    axis.set_ylim(-len(tree.layers) + 0.5, 0.5)
+    axis.set_xticks([])
+    kinds = "capsules, type@row,column" if named else "capsules"
+    name_axes(axis, f"{kinds}; area = relevance, line = share", "layer")
 
 
-def _most_relevant(tree: ParseTree, most: int) -> set[int]:
-    kept: set[int] = set()
+def _most_relevant(tree: ParseTree, limit: int) -> set[int]:
+    """Return the most relevant nodes of each level whose parents are among them."""
+    chosen: set[int] = set()
     for level in range(len(tree.layers)):
-        own = [n for n, node in enumerate(tree.nodes) if node.level == level]
-        own = [n for n in own if level == 0 or tree.nodes[n].parent in kept]
-        kept |= set(sorted(own, key=lambda n: -tree.nodes[n].relevance)[:most])
-    return kept
+        nodes = [n for n, node in enumerate(tree.nodes) if node.level == level]
+        nodes = [n for n in nodes if level == 0 or tree.nodes[n].parent in chosen]
+        chosen |= set(sorted(nodes, key=lambda n: -tree.nodes[n].relevance)[:limit])
+    return chosen
 
 
-def _places(tree: ParseTree, kept: set[int]) -> dict[int, tuple[float, float]]:
-    """Leaves side by side, every parent over the middle of its children."""
+def _place(tree: ParseTree, chosen: set[int]) -> dict[int, tuple[float, float]]:
+    """Place leaves side by side and every parent above the middle of its children."""
     children: dict[int, list[int]] = {}
-    for index in sorted(kept):
+    for index in sorted(chosen):
         children.setdefault(tree.nodes[index].parent, []).append(index)
     places: dict[int, tuple[float, float]] = {}
     free = 0.0
 
-    def put(index: int) -> float:
+    def place(index: int) -> float:
         nonlocal free
-        below = [put(child) for child in children.get(index, [])]
+        below = [place(child) for child in children.get(index, [])]
         if below:
             x = sum(below) / len(below)
         else:
@@ -224,5 +224,5 @@ def _places(tree: ParseTree, kept: set[int]) -> dict[int, tuple[float, float]]:
         return x
 
     for root in children.get(-1, []):
-        put(root)
+        place(root)
     return places

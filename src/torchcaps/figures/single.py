@@ -1,4 +1,4 @@
-"""Figures of one network each; of several, they stand side by side."""
+"""Figures of one network each; those of several networks stand side by side."""
 
 from torch import Tensor
 
@@ -21,21 +21,21 @@ def _one_object(subject: Subject) -> None:
 def _reconstructions(subject: Subject, effort: Effort) -> Picture:
     _one_object(subject)
     batch = subject.batch(effort.samples)
-    found = analysis.reconstructions(subject.network, batch.images, batch.labels)
+    result = analysis.reconstructions(subject.network, batch.images, batch.labels)
     data = {
-        "error_label": found.error_label.mean(),
-        "error_prediction": found.error_prediction.mean(),
-        "failures": len(found.failures.labels),
+        "error_label": result.error_label.mean(),
+        "error_prediction": result.error_prediction.mean(),
+        "failures": len(result.failures.labels),
         "images": len(batch.images),
     }
     return Picture(
         "reconstructions",
         "Reconstructions",
         "Input, reconstruction from label and from prediction",
-        f"Test images, and what the decoder draws from the capsule of the label and from that of "
+        f"Test images and their reconstructions from the capsule of the label and from that of "
         f"the prediction (Sabour 2017, Fig. 3). {data['failures']} of {data['images']} images are "
-        "classified wrongly; some of them are on the right.",
-        images.draw_reconstructions(found, classes=subject.source.classes),
+        "misclassified; some of them are on the right.",
+        images.draw_reconstructions(result, classes=subject.source.classes),
         data,
     )
 
@@ -48,8 +48,8 @@ def _perturbation(subject: Subject, effort: Effort) -> Picture:
         "perturbation",
         "Dimension perturbation",
         "Each dimension of one capsule, moved",
-        "One image; each row moves one dimension of its class capsule by the steps below and draws "
-        "the result (Sabour 2017, Fig. 4; Choi 2019, Fig. 3).",
+        "One image; each row moves one dimension of its class capsule by the steps below and "
+        "decodes the result (Sabour 2017, Fig. 4; Choi 2019, Fig. 3).",
         images.draw_perturbation(moved),
         {"steps": moved.steps, "class": moved.classes},
     )
@@ -59,15 +59,15 @@ def _dimensions(subject: Subject, effort: Effort) -> Picture:
     _one_object(subject)
     batch = subject.batch(effort.traced)
     moved = analysis.perturbation(subject.network, batch.images, batch.labels)
-    found = analysis.dimension_effects(moved)
+    result = analysis.dimension_effects(moved)
     return Picture(
         "dimensions",
         "What each dimension does",
         "Effect of each dimension on the drawing",
-        f"Correlation of how far a dimension is moved with what moments measure on the drawings, "
-        f"over {len(batch.images)} images of all classes, each image's mean taken out.",
-        images.draw_effects(found),
-        found,
+        f"Correlation of the step of a dimension with the moments of the drawings, over "
+        f"{len(batch.images)} images of all classes, without each image's mean.",
+        images.draw_effects(result),
+        result,
     )
 
 
@@ -76,7 +76,7 @@ def _true_pose(subject: Subject, effort: Effort) -> Picture:
     batch = subject.batch(effort.samples)
     if "pose" not in batch.annotations:
         raise NotDrawnError(f"the true poses of {subject.dataset or 'its images'} are not known")
-    found = analysis.pose_correlation(
+    result = analysis.pose_correlation(
         subject.network, batch.images, batch.labels, batch.annotations["pose"]
     )
     kind = int(batch.labels[0])
@@ -85,10 +85,10 @@ def _true_pose(subject: Subject, effort: Effort) -> Picture:
         "Dimensions against the true pose",
         "Correlation with the true pose",
         f"Over {len(batch.images)} test images: correlation of every dimension of the capsule of "
-        f"class {kind} with the pose it was drawn in (left), and for every class the largest "
-        "correlation that any one dimension has with each factor (right).",
-        images.draw_pose_correlation(found, kind=kind),
-        found,
+        f"class {kind} with the true pose (left), and for every class the largest correlation of "
+        "any dimension with each factor (right).",
+        images.draw_pose_correlation(result, kind=kind),
+        result,
     )
 
 
@@ -110,10 +110,10 @@ def _segmentation(subject: Subject, effort: Effort) -> Picture:
     return Picture(
         "segmentation",
         "Segmentation of overlapping digits",
-        "Two digits taken apart",
+        "Two digits separated",
         "The two drawings in orange and blue, from the labels, from the predictions, and from the "
-        "first label and a class that is not there (*) (Sabour 2017, Fig. 5; Zhao 2020, Table 5). "
-        f"IoU is over {len(batch.images)} images, ink counted from half intensity on.",
+        "first label and an absent class (*) (Sabour 2017, Fig. 5; Zhao 2020, Table 5). "
+        f"IoU is over {len(batch.images)} images, ink is intensity of at least one half.",
         images.draw_segmentation(shown, batch.targets, columns=effort.shown),
         data,
     )
@@ -121,7 +121,7 @@ def _segmentation(subject: Subject, effort: Effort) -> Picture:
 
 def _logits(subject: Subject, effort: Effort) -> Picture:
     batch = subject.batch(effort.traced)
-    found = analysis.routing_convergence(subject.network, batch.images)
+    result = analysis.routing_convergence(subject.network, batch.images)
     return Picture(
         "logits",
         "Convergence of routing",
@@ -129,39 +129,39 @@ def _logits(subject: Subject, effort: Effort) -> Picture:
         f"Mean absolute change of the routing logits over {len(batch.images)} images, five "
         "iterations (Sabour 2017, Fig. A.1). For EM and inverted attention: of the logarithm of "
         "the couplings.",
-        routing.draw_convergence(found),
-        found,
+        routing.draw_convergence(result),
+        result,
     )
 
 
 def _entropy(subject: Subject, effort: Effort) -> Picture:
     batch = subject.batch(effort.traced)
-    found = analysis.routing_entropy(subject.network, batch.images)
+    result = analysis.routing_entropy(subject.network, batch.images)
     return Picture(
         "entropy",
         "Entropy of couplings",
-        "How sure the couplings are",
-        f"Mean entropy of the couplings of each layer over {len(batch.images)} images, as a share "
-        "of that of uniform couplings: 1 couples to all alike, 0 to one. Couplings that compete "
-        "over nothing are scaled to sum to one.",
-        routing.draw_entropy(found),
-        found,
+        "Entropy of the couplings by iteration",
+        f"Mean entropy of the couplings of each layer over {len(batch.images)} images, relative "
+        "to uniform couplings: 1 couples to all equally, 0 to a single one. Couplings that do "
+        "not compete are scaled to sum to one.",
+        routing.draw_entropy(result),
+        result,
     )
 
 
 def _use(subject: Subject, effort: Effort) -> Picture:
     batch = subject.batch(4 * effort.traced)
-    found = analysis.capsule_use(subject.network, batch.images)
+    result = analysis.capsule_use(subject.network, batch.images)
     return Picture(
         "use",
         "Dead and saturated capsules",
-        "How present the capsules are",
+        "Presence of the capsules",
         f"Over {len(batch.images)} images: a dead capsule never reaches 1 % of the largest "
         "presence in its layer, a saturated one is always above 99 % of it. Presence is the "
-        "activation, or the length; layer normalization makes all poses about equally long, and "
-        "then it says nothing.",
-        routing.draw_use(found),
-        found,
+        "activation or the length, which says nothing after layer normalization: it makes all "
+        "poses about equally long.",
+        routing.draw_use(result),
+        result,
     )
 
 
@@ -174,9 +174,9 @@ def _map(subject: Subject, effort: Effort) -> Picture:
         "routing-map",
         "Routing maps",
         "Which positions feed a class capsule",
-        "Shares of the votes, coupling times length, followed from the class capsule down through "
-        "all capsule layers to the primary capsules, drawn at the centers of their receptive "
-        "fields: for the class with the highest score and for the runner-up.",
+        "Shares of the votes (coupling times length), followed from the class capsule down "
+        "through all capsule layers to the primary capsules, and drawn at the centers of their "
+        "receptive fields: for the class with the highest score and for the runner-up.",
         routing.draw_routing_map(
             batch.images,
             [("best class", first), ("runner-up", second)],
@@ -195,8 +195,8 @@ def _tree(subject: Subject, effort: Effort) -> Picture:
         "parse-tree",
         "Parse tree",
         "The strongest branches of one image",
-        "From the class capsule with the highest score down: the three children that gave each "
-        "capsule most, nine at the last level, and where in the image those lie.",
+        "From the class capsule with the highest score down: the three children with the largest "
+        "share in each capsule, nine on the last level, and their positions in the image.",
         routing.draw_parse_tree(tree, batch.images, classes=subject.source.classes),
         tree,
     )
@@ -204,21 +204,21 @@ def _tree(subject: Subject, effort: Effort) -> Picture:
 
 def _walk(subject: Subject, effort: Effort) -> Picture:
     batch = subject.batch(1)
-    found = analysis.walk(subject.network, batch.images)
+    result = analysis.walk(subject.network, batch.images)
     return Picture(
         "walk",
         "From pixels to scores",
         "One image on its way through the network",
-        "The image, how present the primary capsules are at every position, the couplings of the "
-        "child that gave the winning class most after each iteration, and the scores.",
-        routing.draw_walk(found, classes=subject.source.classes),
-        {name: value for name, value in vars(found).items() if name != "image"},
+        "The image, the presence of the primary capsules at every position, the couplings of the "
+        "child with the largest share in the winning class after each iteration, and the scores.",
+        routing.draw_walk(result, classes=subject.source.classes),
+        {name: value for name, value in vars(result).items() if name != "image"},
     )
 
 
-def _scores(subject: Subject, given: Tensor) -> Tensor:
+def _scores(subject: Subject, shown: Tensor) -> Tensor:
     with evaluating(subject.network):
-        scores: Tensor = subject.network(given).scores
+        scores: Tensor = subject.network(shown).scores
     return scores
 
 
@@ -235,4 +235,4 @@ SINGLE: dict[str, Maker] = {
     "routing-map": each(_map),
     "parse-tree": each(_tree),
 }
-"""Name -> what draws it."""
+"""Figure name -> its maker."""

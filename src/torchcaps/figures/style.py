@@ -1,4 +1,4 @@
-"""How every figure looks: size, palette, tiles of images. No display, no global state."""
+"""Style of every figure: size, palette, tiles of images. No display, no global state."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -20,7 +20,7 @@ from torchcaps.storage import write_bytes
 __all__ = ["PALETTE", "Line", "bars", "blank", "heat", "lines", "save", "show_tiles"]
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
-"""Okabe and Ito's colors, which people of any color vision tell apart, without the yellow."""
+"""Okabe and Ito's colors for all kinds of color vision, without the yellow."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
@@ -33,7 +33,7 @@ Pixels = NDArray[np.float32]
 
 
 class Line(NamedTuple):
-    """How a line looks, so that no two have to be told apart by color alone."""
+    """Color, marker and dash of a line, so that lines differ in more than their color."""
 
     color: str
     marker: str
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
     @staticmethod
     def number(n: int) -> "Line":
-        """Of the n-th line of a plot."""
+        """Return the style of the n-th line of a plot."""
         dash = DASHES[n // len(PALETTE) % len(DASHES)]
         return Line(PALETTE[n % len(PALETTE)], MARKERS[n % len(MARKERS)], dash)
 
@@ -49,7 +49,7 @@ class Line(NamedTuple):
 def blank(
     width: float, height: float, *, rows: int = 1, columns: int = 1, title: str = ""
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of so many inches, and its axes row by row."""
+    """Return a figure of this size in inches, and its axes row by row."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     axes = [axis for row in grid for axis in row]
@@ -61,7 +61,7 @@ def blank(
 
 
 def class_name(number: int, classes: Sequence[str]) -> str:
-    """The first letters of a class's name, or its number where it has none."""
+    """Return the first letters of a class's name, or its number if it has none."""
     return classes[number][:10] if number < len(classes) else str(number)
 
 
@@ -74,7 +74,7 @@ def name_axes(axis: Axes, x: str, y: str, title: str = "") -> None:
 
 
 def legend(axis: Axes, count: int) -> None:
-    """A legend, if there is more than one thing to tell apart."""
+    """Add a legend if there is more than one series."""
     if count > 1:
         axis.legend(fontsize=TEXT - 2, framealpha=0.8)
 
@@ -87,7 +87,7 @@ def lines(
     *,
     explained: bool = True,
 ) -> None:
-    """Named curves (name, xs, ys) in one plot, with a legend unless it is explained elsewhere."""
+    """Plot named curves (name, xs, ys), with a legend if ``explained``."""
     for number, (name, xs, ys) in enumerate(curves):
         style = Line.number(number)
         axis.plot(
@@ -113,7 +113,7 @@ def bars(
     x: str,
     y: str,
 ) -> None:
-    """Named series of one bar per group, side by side."""
+    """Plot named series of one bar per group, side by side."""
     width = 0.8 / max(1, len(series))
     hatches = cycle(("", "//", "..", "xx"))
     for number, ((name, values), hatch) in enumerate(zip(series, hatches, strict=False)):
@@ -140,7 +140,7 @@ def heat(
     *,
     limit: float | None = 1.0,
 ) -> None:
-    """A table of numbers in colors, the numbers written in."""
+    """Draw a table of numbers in colors, with the numbers in the cells."""
     numbers = values.detach().cpu().float().numpy()
     signed = limit is not None
     bounds = (-limit, limit) if limit is not None else (0.0, float(np.nanmax(numbers)))
@@ -164,7 +164,7 @@ def heat(
 
 
 def tiled(images: Tensor, *, gap: int = 1) -> Pixels:
-    """Lay images ``[r k c h w]`` out as one picture ``[height width 3]`` on gray."""
+    """Arrange images ``[r k c h w]`` in one picture ``[height width 3]`` on gray."""
     images = as_rgb(images)
     r, k, _, h, w = images.shape
     sheet = images.new_full((r, k, 3, h + gap, w + gap), 0.5)
@@ -175,7 +175,7 @@ def tiled(images: Tensor, *, gap: int = 1) -> Pixels:
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """Three channels: gray repeated, the first of two cameras, colors as they are."""
+    """Return images with three channels; of two cameras the first is taken."""
     images = images.detach().float()
     if images.shape[-3] == 3:
         return images
@@ -184,7 +184,7 @@ def as_rgb(images: Tensor) -> Tensor:
 
 
 def colored(heat_map: Tensor) -> Tensor:
-    """Numbers ``[... h w]`` in 0..1 as colors ``[... 3 h w]``."""
+    """Convert numbers ``[... h w]`` in 0..1 to colors ``[... 3 h w]``."""
     shades = colormaps[SEQUENTIAL](heat_map.detach().cpu().clamp(0, 1).numpy())[..., :3]
     return torch.from_numpy(np.ascontiguousarray(shades)).float().movedim(-1, -3)
 
@@ -199,7 +199,7 @@ def show_tiles(
     *,
     gap: int = 1,
 ) -> None:
-    """Images ``[r k c h w]`` as one picture with named rows and columns."""
+    """Draw images ``[r k c h w]`` as one picture with named rows and columns."""
     h, w = images.shape[-2] + gap, images.shape[-1] + gap
     axis.imshow(tiled(images, gap=gap), interpolation="nearest")
     axis.set_xticks([n * w + w / 2 - 1 for n in range(len(columns))], columns, fontsize=TEXT - 2)
@@ -211,14 +211,14 @@ def show_tiles(
 
 
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
-    """Write ``stem.png``, of the figure's size times 120 pixels an inch, and ``stem.svg``."""
+    """Write ``stem.png``, at 120 pixels per inch, and ``stem.svg``."""
     png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, not for each file
-    dots, strokes = BytesIO(), BytesIO()
-    figure.savefig(dots, format="png", dpi=DPI, metadata={"Software": "torchcaps"})
+    png_bytes, svg_bytes = BytesIO(), BytesIO()
+    figure.savefig(png_bytes, format="png", dpi=DPI, metadata={"Software": "torchcaps"})
     with matplotlib.rc_context({"svg.hashsalt": "torchcaps", "svg.fonttype": "none"}):
-        figure.savefig(strokes, format="svg", dpi=DPI, metadata={"Date": None})
-    write_bytes(png, dots.getvalue())
-    write_bytes(svg, strokes.getvalue())
+        figure.savefig(svg_bytes, format="svg", dpi=DPI, metadata={"Date": None})
+    write_bytes(png, png_bytes.getvalue())
+    write_bytes(svg, svg_bytes.getvalue())
     return png, svg
