@@ -347,4 +347,4 @@ def test_an_error_of_the_system_is_a_sentence_with_a_remedy(
     draw(Path("mine"), shape=(28, 28), count=1)
     monkeypatch.setattr(Path, "iterdir", denied)
     said = one_sentence(invoke("data", "info", "./mine"), 1)
-    assert said.startswith("mine cannot be used (Permission denied): see that")
+    assert said.startswith("mine cannot be used (Permission denied): check that")

@@ -19,7 +19,7 @@ def test_all_images_load_without_a_console_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     index = tmp_path / "demo" / "figures" / "index.html"
-    assert f"A look inside: {index}" in result.output.replace("\n", "")
+    assert f"Figures: {index}" in result.output.replace("\n", "")
     moved = tmp_path / "alone" / "index.html"
     moved.parent.mkdir()
     index.rename(moved)

@@ -1,4 +1,4 @@
-"""``torchcaps bench``: measure a plan, print it, and keep it if asked."""
+"""``torchcaps bench``: measure a plan, and print and record its rows."""
 
 import json
 from pathlib import Path
@@ -13,12 +13,12 @@ __all__ = ["bench"]
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="What to measure; default: what fits here.")] = "",
+    name: Annotated[str, typer.Argument(help="The plan; default quick or small.")] = "",
     as_json: Json = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Steps timed for each setting.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed steps of each setting.")] = 10,
     keep: Annotated[Path | None, typer.Option(help="Append the rows to this CSV file.")] = None,
 ) -> None:
-    """Speed and memory of routings and networks on this machine."""
+    """Measure speed and memory of networks on this machine."""
     import torch
 
     from torchcaps.bench import append, measure, plan, rows_of, table

@@ -1,4 +1,4 @@
-"""``torchcaps figures``: look inside trained networks."""
+"""``torchcaps figures``: draw figures of trained networks."""
 
 import shlex
 from pathlib import Path
@@ -18,24 +18,24 @@ def figures(
         list[str],
         typer.Argument(
             metavar="RUN_OR_WEIGHTS...",
-            help="Run folders, weight files or recipes with shipped weights; several: compare.",
+            help="Run folders, weight files or recipes; several are compared.",
         ),
     ],
     only: Annotated[
-        list[str] | None, typer.Option(help="Draw only this figure; may be given several times.")
+        list[str] | None, typer.Option(help="Draw only this figure; may be repeated.")
     ] = None,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
     recipe: Annotated[
-        str | None, typer.Option(help="Whose data and transforms; default the run's own.")
+        str | None, typer.Option(help="Recipe of data and transforms; default the run's.")
     ] = None,
     samples: Annotated[
         int, typer.Option(min=20, max=1_000_000, help="Test images of each measurement.")
     ] = 1000,
-    speed: Annotated[Path, typer.Option(help="Rows of the benchmark, for the costs.")] = SPEED,
+    speed: Annotated[Path, typer.Option(help="CSV file of the benchmark, for costs.")] = SPEED,
     device: Device = "auto",
 ) -> None:
-    """Reconstructions, routing, parse trees, equivariance, robustness, costs: a page of figures."""
+    """Draw a page of figures: routing, parse trees, equivariance, robustness."""
     from torchcaps.analysis import open_subject
     from torchcaps.figures import Effort, check_names, report
     from torchcaps.train.process import choose_device

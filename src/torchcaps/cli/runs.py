@@ -15,52 +15,58 @@ from torchcaps.cli.shared import DataDir, Device, Json, counting, memory_advice
 __all__ = ["environment", "evaluate", "train"]
 
 
+Data = Annotated[Path | None, typer.Option(help="Your own images, a folder per class.")]
+Out = Annotated[Path | None, typer.Option(help="The run folder; default runs/RECIPE/seedN.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of runs, seeds counting up.")]
+Resume = Annotated[
+    bool | None,
+    typer.Option(
+        "--resume/--fresh",
+        help="Resume from a checkpoint, or set an earlier run aside; default: resume if possible.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="key=value, such as epochs=5; may be repeated."),
+]
+Record = Annotated[
+    Path, typer.Option("--results", help="CSV file for the row; its curve goes beside it.")
+]
+SaveEvery = Annotated[
+    float, typer.Option(min=0, help="Minutes between checkpoints within an epoch.")
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="On a GPU: the same bits every time, slower.")
+]
+SyncBatchNorm = Annotated[bool, typer.Option("--sync-batch-norm", help="BatchNorm over all GPUs.")]
+TensorBoard = Annotated[bool, typer.Option(help="Write TensorBoard events.")]
+WatchTest = Annotated[
+    bool, typer.Option("--watch-test", help="Put the test score of every epoch in the curve.")
+]
+
+
 def train(
     recipe: Annotated[
         str, typer.Argument(help="A name that `torchcaps list` shows, or your FILE.py:NAME.")
     ],
     data_dir: DataDir = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Your own images, a folder per class, instead.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run folder; default runs/RECIPE/seedN.")
-    ] = None,
+    data: Data = None,
+    out: Out = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="One number that fixes everything drawn.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs, seeds counting up.")] = 1,
-    resume: Annotated[
-        bool | None,
-        typer.Option(
-            "--resume/--fresh",
-            help="Go on from a checkpoint, or set an earlier run aside; default: go on if it can.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="key=value, such as epochs=5; may be given several times."),
-    ] = None,
-    record: Annotated[
-        Path,
-        typer.Option("--results", help="The CSV a run adds its row to; its curve goes beside it."),
-    ] = Path("results/accuracy.csv"),
-    save_every: Annotated[
-        float, typer.Option(min=0, help="Minutes between checkpoints within an epoch.")
-    ] = 5.0,
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="On a GPU: the same bits every time, slower.")
-    ] = False,
-    sync_batch_norm: Annotated[
-        bool, typer.Option("--sync-batch-norm", help="BatchNorm over all GPUs.")
-    ] = False,
-    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard events.")] = True,
-    watch_test: Annotated[
-        bool,
-        typer.Option("--watch-test", help="Put the test score of every epoch in the curve."),
-    ] = False,
+    seed: Seed = 0,
+    seeds: Seeds = 1,
+    resume: Resume = None,
+    settings: Settings = None,
+    record: Record = Path("results/accuracy.csv"),
+    save_every: SaveEvery = 5.0,
+    deterministic: Deterministic = False,
+    sync_batch_norm: SyncBatchNorm = False,
+    tensorboard: TensorBoard = True,
+    watch_test: WatchTest = False,
     as_json: Json = False,
 ) -> None:
-    """Train a recipe: progress bar, checkpoints, resume, a row of results at the end."""
+    """Train a recipe: progress bar, checkpoints, resume, a row of results."""
     from torchcaps.recipes.loading import find_recipe, is_recipe_file
     from torchcaps.train import train as run
     from torchcaps.train.loop import check_seed
@@ -69,15 +75,11 @@ def train(
 
     chosen = find_recipe(recipe).parse(settings or [])
     check_seed(seed + seeds - 1)  # before any of them is trained
-    relief = (
-        f"set a batch_size below {chosen.batch_size}, such as --set batch_size="
-        f"{max(1, chosen.batch_size // 2)}, or make images of your own smaller (--set resize=64)"
-    )
     leads = int(os.environ.get("RANK", "0")) == 0
     rows, folders = [], []
     for number in range(seed, seed + seeds):
         folder = out / f"seed{number}" if out is not None and seeds > 1 else out
-        with memory_advice(relief):
+        with memory_advice(_smaller(chosen.batch_size)):
             row = run(
                 chosen,
                 seed=number,
@@ -102,23 +104,36 @@ def train(
     if as_json:
         typer.echo(json.dumps(rows if seeds > 1 else rows[0], indent=2))
         return
-    for row in rows:
-        typer.echo(_line(row))
-    scores = [row["test"] for row in rows if row["test"] is not None]
-    if len(scores) > 1:
-        spread = statistics.stdev(scores)
-        typer.echo(f"mean {statistics.mean(scores):.2f} % +- {spread:.2f}, {len(scores)} seeds")
+    _print_rows(rows)
     if chosen.ensemble > 1 and seeds > 1:
         from torchcaps.train.evaluation.files import evaluate_files
 
-        summed = evaluate_files(
+        scores = evaluate_files(
             folders,
             recipe=chosen if is_recipe_file(recipe) else None,
             data_dir=data_dir,
             own_data=data,
             device=device,
         )
-        typer.echo(f"ensemble of {seeds}: {summed['ensemble']['percent']:.2f} %")
+        typer.echo(f"ensemble of {seeds}: {scores['ensemble']['percent']:.2f} %")
+
+
+def _smaller(batch_size: int) -> str:
+    """Advise on a run that does not fit into memory."""
+    return (
+        f"set a batch_size below {batch_size}, such as --set batch_size={max(1, batch_size // 2)}, "
+        "or make images of your own smaller (--set resize=64)"
+    )
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    """Print a line for each run, and the mean of several."""
+    for row in rows:
+        typer.echo(_line(row))
+    scores = [row["test"] for row in rows if row["test"] is not None]
+    if len(scores) > 1:
+        std = statistics.stdev(scores)
+        typer.echo(f"mean {statistics.mean(scores):.2f} % +- {std:.2f}, {len(scores)} seeds")
 
 
 def _command() -> str:
@@ -148,15 +163,13 @@ def evaluate(
         ),
     ] = None,
     data_dir: DataDir = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Your own images, a folder per class, instead.")
-    ] = None,
+    data: Data = None,
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
     draws: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="How often to draw a set made of digits, as MultiMNIST's; default the recipe's.",
+            help="Draws of a generated set such as MultiMNIST; default the recipe's.",
         ),
     ] = None,
     device: Device = "auto",
@@ -184,17 +197,17 @@ def evaluate(
         return
     for name, value in scores.items():
         weights = value.get("weights", name)
-        whose = f" (weights of {weights})" if name in RECIPES and weights != name else ""
-        typer.echo(f"{name}{whose}: {value['percent']:.2f} % of {value['images']:,} images")
+        source = f" (weights of {weights})" if name in RECIPES and weights != name else ""
+        typer.echo(f"{name}{source}: {value['percent']:.2f} % of {value['images']:,} images")
 
 
 def environment(as_json: Json = False) -> None:
-    """Print what a bug report needs: versions, processor, GPUs, folders."""
+    """Print the facts for a bug report: versions, processor, GPUs, folders."""
     from torchcaps.train.facts import environment as facts
 
-    found = facts()
+    values = facts()
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(values, indent=2))
         return
-    for key, value in found.items():
+    for key, value in values.items():
         typer.echo(f"{key:12} {value}")
