@@ -170,7 +170,7 @@ def test_pixels_know_thickness_and_position() -> None:
 def test_what_cannot_be_scored_is_refused() -> None:
     with pytest.raises(ValueError, match="take more pairs"):
         analysis.equivariance(family("dynamic"), pairs=100)
-    with pytest.raises(ValueError, match="reads others"):
+    with pytest.raises(ValueError, match="classifies others"):
         analysis.equivariance(tc.CapsNet((1, 28, 28), 3, backbone=lambda c: small_backbone(c)))
 
 

@@ -186,7 +186,7 @@ def test_dense_votes_are_cast_before_they_are_routed() -> None:
     seen: list[type] = []
     for module in net.modules():
         if isinstance(module, Routing):
-            module.register_forward_pre_hook(lambda _, given: seen.append(type(given[0])))
+            module.register_forward_pre_hook(lambda _, inputs: seen.append(type(inputs[1])))
     net(torch.rand(1, 3, 32, 32))
     assert seen == [torch.Tensor]
 

@@ -209,7 +209,7 @@ def test_the_page_is_whole_in_itself(tmp_path: Path) -> None:
     assert "http" not in text
     assert "torchcaps figures &lt;a&gt; &amp; b" in text
     assert "plain: Classifier has no decoder" in text
-    assert "it is not a run folder" in text
+    assert "it has no run folder" in text
     assert " of 20 test images" in text
     names = {path.name for path in index.parent.iterdir()}
     stems = {"reconstructions-0", "entropy-0", "robustness"}
