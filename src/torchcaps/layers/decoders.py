@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchcaps.errors import InputError
 from torchcaps.functional import check_classes
 
 __all__ = ["Decoder", "DeconvolutionDecoder", "FullyConnectedDecoder"]
@@ -152,7 +153,7 @@ class DeconvolutionDecoder(Decoder):
         super().__init__(n_classes, d, image_shape)
         channels, image_height, image_width = image_shape
         if image_height % 4 or image_width % 4:
-            raise ValueError(
+            raise InputError(
                 f"the deconvolution decoder doubles its map twice: {image_height}x{image_width} "
                 "images must have sides that are multiples of 4"
             )
