@@ -9,7 +9,7 @@ import pytest
 import torchcaps
 from torchcaps.errors import InputError, MissingFileError, TorchcapsError, UsageError
 
-INTERNAL = {"EncodingError", "NonFiniteError", "_SourceError"}
+INTERNAL = {"EncodingError", "NonFiniteError", "MirrorError"}
 """Errors that the package always catches itself."""
 
 

@@ -20,7 +20,7 @@ def _name_or_folder(name: str) -> str | Path:
         return Path(name)
     try:
         return find(name).name
-    except ValueError:
+    except InputError:
         return Path(name) if Path(name).is_dir() else name
 
 

@@ -5,12 +5,17 @@ import os
 import shlex
 import statistics
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchcaps.cli.shared import DataDir, Device, Json, counting, memory_advice
+
+if TYPE_CHECKING:
+    from torchcaps.recipes import Recipe
 
 __all__ = ["environment", "evaluate", "train"]
 
@@ -68,66 +73,66 @@ def train(
 ) -> None:
     """Train a recipe: progress bar, checkpoints, resume, a row of results."""
     from torchcaps.recipes.loading import find_recipe, is_recipe_file
-    from torchcaps.train import train as run
+    from torchcaps.train import train as train_recipe
     from torchcaps.train.loop import check_seed
-    from torchcaps.train.outputs.folder import default_folder
-    from torchcaps.train.outputs.report import reporter_for
 
     chosen = find_recipe(recipe).parse(settings or [])
     check_seed(seed + seeds - 1)  # before any of them is trained
     leads = int(os.environ.get("RANK", "0")) == 0
-    rows, folders = [], []
-    for number in range(seed, seed + seeds):
-        folder = out / f"seed{number}" if out is not None and seeds > 1 else out
-        with memory_advice(_smaller(chosen.batch_size)):
-            row = run(
-                chosen,
-                seed=number,
-                out=folder,
-                device=device,
-                data_dir=data_dir,
-                own_data=data,
-                resume=resume,
-                reporter=reporter_for(sys.stdout, quiet=as_json or not leads),
-                save_every=60 * save_every,
-                deterministic=deterministic,
-                sync_batch_norm=sync_batch_norm,
-                tensorboard=tensorboard,
-                watch_test=watch_test,
-                record=record,
-                command=_command(),
-            )
-        rows.append(row)
-        folders.append(folder or default_folder(chosen.name, number))
-    if not leads:
-        return
-    if as_json:
-        typer.echo(json.dumps(rows if seeds > 1 else rows[0], indent=2))
-        return
-    _print_rows(rows)
-    if chosen.ensemble > 1 and seeds > 1:
-        from torchcaps.train.evaluation.files import evaluate_files
-
-        scores = evaluate_files(
-            folders,
-            recipe=chosen if is_recipe_file(recipe) else None,
-            data_dir=data_dir,
-            own_data=data,
-            device=device,
-        )
-        typer.echo(f"ensemble of {seeds}: {scores['ensemble']['percent']:.2f} %")
-
-
-def _smaller(batch_size: int) -> str:
-    """Advise on a run that does not fit into memory."""
-    return (
-        f"set a batch_size below {batch_size}, such as --set batch_size={max(1, batch_size // 2)}, "
-        "or make images of your own smaller (--set resize=64)"
+    run = partial(
+        train_recipe,
+        chosen,
+        device=device,
+        data_dir=data_dir,
+        own_data=data,
+        resume=resume,
+        save_every=60 * save_every,
+        deterministic=deterministic,
+        sync_batch_norm=sync_batch_norm,
+        tensorboard=tensorboard,
+        watch_test=watch_test,
+        record=record,
+        command=shlex.join(["torchcaps", *sys.argv[1:]]),
     )
+    folders = _folders(chosen.name, range(seed, seed + seeds), out)
+    rows = _run_seeds(run, folders, chosen.batch_size, quiet=as_json or not leads)
+    if leads:
+        _print_rows(rows, as_json)
+    if leads and not as_json and chosen.ensemble > 1 and seeds > 1:
+        own_recipe = chosen if is_recipe_file(recipe) else None
+        _print_ensemble([*folders.values()], own_recipe, data_dir, data, device)
 
 
-def _print_rows(rows: list[dict[str, Any]]) -> None:
-    """Print a line for each run, and the mean of several."""
+def _run_seeds(
+    run: Callable[..., dict[str, Any]], folders: dict[int, Path], batch_size: int, *, quiet: bool
+) -> list[dict[str, Any]]:
+    """Train once per seed and return the rows."""
+    from torchcaps.train.outputs.report import reporter_for
+
+    rows = []
+    for seed, folder in folders.items():
+        with memory_advice(
+            f"set a batch_size below {batch_size}, such as --set batch_size="
+            f"{max(1, batch_size // 2)}, or make images of your own smaller (--set resize=64)"
+        ):
+            rows.append(run(seed=seed, out=folder, reporter=reporter_for(sys.stdout, quiet=quiet)))
+    return rows
+
+
+def _folders(recipe: str, seeds: range, out: Path | None) -> dict[int, Path]:
+    """Return the run folder of each seed."""
+    from torchcaps.train.outputs.folder import default_folder
+
+    if out is None:
+        return {seed: default_folder(recipe, seed) for seed in seeds}
+    return {seed: out / f"seed{seed}" if len(seeds) > 1 else out for seed in seeds}
+
+
+def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print a line for each run and the mean of several, or JSON."""
+    if as_json:
+        typer.echo(json.dumps(rows if len(rows) > 1 else rows[0], indent=2))
+        return
     for row in rows:
         typer.echo(_line(row))
     scores = [row["test"] for row in rows if row["test"] is not None]
@@ -136,8 +141,18 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         typer.echo(f"mean {statistics.mean(scores):.2f} % +- {std:.2f}, {len(scores)} seeds")
 
 
-def _command() -> str:
-    return shlex.join(["torchcaps", *sys.argv[1:]])
+def _print_ensemble(
+    folders: list[Path],
+    recipe: "Recipe | None",
+    data_dir: Path | None,
+    data: Path | None,
+    device: str,
+) -> None:
+    """Print the score of the summed scores of several runs."""
+    from torchcaps.train.evaluation.files import evaluate_files
+
+    scores = evaluate_files(folders, recipe=recipe, data_dir=data_dir, own_data=data, device=device)
+    typer.echo(f"ensemble of {len(folders)}: {scores['ensemble']['percent']:.2f} %")
 
 
 def _line(row: dict[str, Any]) -> str:
