@@ -1,229 +1,216 @@
-"""Compile every kernel for compute capability 9.0 without a GPU; prints what each one takes."""
+"""Compile the kernels for compute capability 9.0 without a GPU, as the launch code calls them.
 
+Tensors are on the meta device and nothing runs. Prints what each kernel takes. With the argument
+"all", shapes of published networks are compiled; otherwise one small shape per kernel.
+"""
+
+import importlib
+import pkgutil
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import pytest
 import torch
 import triton
-import triton.language as tl
+from torch import Tensor
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
 
-from torchcaps.kernels.attend.backward import child_kernel, fold_kernel, weight_kernel
-from torchcaps.kernels.attend.forward import attend_kernel
-from torchcaps.kernels.attend.launch import child_stages, weight_stages
+from torchcaps import kernels
+from torchcaps.kernels.attend.launch import attend_backward, attend_forward
 from torchcaps.kernels.common.layout import Layout
-from torchcaps.kernels.convolution.kernel import wide_conv_kernel
-from torchcaps.kernels.moments.backward import gaussian_child_kernel, gaussian_weight_kernel
-from torchcaps.kernels.moments.forward import moments_kernel
-from torchcaps.kernels.moments.products import product_child_kernel, product_weight_kernel
-from torchcaps.kernels.moments.uniform import (
-    uniform_child_kernel,
-    uniform_moments_kernel,
-    uniform_weight_kernel,
+from torchcaps.kernels.convolution.launch import wide_conv
+from torchcaps.kernels.moments.launch import Moments, moments_backward, moments_forward
+from torchcaps.kernels.norm.launch import norm_backward, norm_forward
+from torchcaps.kernels.pairwise.launch import (
+    AffineVotes,
+    pairwise_backward,
+    pairwise_links,
+    pairwise_sums,
+    weighted_total,
 )
-from torchcaps.kernels.norm.kernel import pose_norm_backward_kernel, pose_norm_kernel
-from torchcaps.kernels.pairwise.backward import pairwise_child_kernel, pairwise_weight_kernel
-from torchcaps.kernels.pairwise.forward import pairwise_kernel
 
-MOST = 227 * 1024
-WIDE_CONV = {"stride": 2, "pad": 0, "k": 9}
-PLACES: dict[str, Any] = {"width_k": 3, "n_types": 32, "padded": False}
-SIZES: dict[str, Any] = {
-    "n_parents": 32,
-    "j_pad": 32,
-    "operand": tl.bfloat16,
-    "precision": "tf32x3",
-}
-SIZES |= {f"{letter}_size": 4 for letter in "pqr"} | {"p_pad": 4, "r_pad": 4}
-WIDE = SIZES | {f"{letter}_size": 6 for letter in "pqr"} | {"p_pad": 8, "r_pad": 8}
-LOW: tuple[str, ...] = (
-    "poses",
-    "weight",
-    "parents",
-    "gradient",
-    "couplings",
-    "shares",
-    "logits",
-    "d_poses",
-    "grid",
-)
-FORMS = ("linear", "linear_rest", "linear_logits", "square", "square_rest", "square_logits")
-ALL_LOW: tuple[str, ...] = (*LOW, *FORMS, "squares", "squares_rest")
-NUMBERS = ["n_windows", "n_children", "n_part", "tiles", "height", "width", "size"]
-NUMBERS += ["height_out", "width_out", "area_out", "n_rows", "blocks", "n_images"]
-WHOLE = [["tt.divisibility", 16]]
+MAX_SHARED_BYTES = 227 * 1024
+LOW, WIDE = torch.bfloat16, torch.float32
+Window = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+THREE: Window = ((3, 3), (2, 2), (0, 0))
+HEAD: Window = ((7, 7), (1, 1), (0, 0))
+ROW: Window = ((1, 1), (1, 1), (0, 0))
 
 
-def build(
-    kernel: Any,
-    absent: tuple[str, ...],
-    warps: int,
-    depth: int,
-    values: Any,
-    low: tuple[str, ...] = LOW,
-) -> str:
-    """Compile with pointers for what is neither a value to compile in nor a number.
+class Target:
+    """A GPU of compute capability 9.0, as far as Triton asks before it launches."""
 
-    Pointers, strides of the grid and numbers of children are multiples of 16, as in the networks.
-    """
-    if "p_size" in values:
-        values = {"stride_t": values["p_size"] * values["q_size"]} | values
-    signature: dict[str, Any] = {}
-    given: dict[tuple[int, ...], Any] = {}
-    hints: dict[tuple[int, ...], Any] = {}
-    low = () if values.get("operand") == tl.float32 else low
-    for index, name in enumerate(kernel.arg_names):
-        if name in values or name in absent:
-            signature[name] = "constexpr"
-            given[(index,)] = values.get(name)
-        elif name == "geometry":
-            signature[name] = ("i32",) * 7
-            hints |= {(index, place): WHOLE for place in range(3)}
-        elif name == "spans":
-            signature[name] = ("i32",) * 3
-        elif name in ("scale", "eps", "factor"):
-            signature[name] = "fp32"
-        elif name == "order":
-            signature[name] = "*i32"
-        elif name in NUMBERS:
-            signature[name] = "i32"
-            hints |= {(index,): WHOLE} if name in ("n_children", "n_part") else {}
-        else:
-            signature[name] = "*bf16" if name in low else "*fp32"
-            hints[(index,)] = WHOLE
-    source = ASTSource(kernel, signature, given, hints)
-    options = {"num_warps": warps, "num_stages": depth}
-    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    code: str = built.asm["ptx"]
-    product = "wgmma" if "wgmma" in code else "no matrix product"
-    sys.stdout.write(f"{kernel.__name__}: {built.metadata.shared} bytes, {product}\n")
-    assert built.metadata.shared <= MOST, "more shared memory than there is"
-    return code
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+
+def compiled(calls: dict[str, Callable[[], object]]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each call, and names and code of the kernels that it would launch."""
+    built: list[tuple[str, Any]] = []
+    run = JITFunction.run
+
+    def compile_only(self: Any, *arguments: Any, warmup: bool, **options: Any) -> None:
+        built.append((self.__name__, run(self, *arguments, warmup=True, **options)))
+
+    triton.runtime.driver.set_active(Target())
+    for name, call in calls.items():
+        built.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(JITFunction, "run", compile_only)
+            call()
+        assert built, f"{name} launches nothing"
+        for kernel, code in built:
+            assert code.metadata.shared <= MAX_SHARED_BYTES, f"{kernel}: {code.metadata.shared}"
+            product = "wgmma" if "wgmma" in code.asm["ptx"] else "no matrix product"
+            sys.stdout.write(f"{name}, {kernel}: {code.metadata.shared} bytes, {product}\n")
+            yield name, kernel, code.asm["ptx"]
+
+
+def all_kernels() -> set[str]:
+    """Return the names of all kernels of the package."""
+    names = set()
+    for info in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
+        module = importlib.import_module(info.name)
+        names |= {name for name, x in vars(module).items() if isinstance(x, JITFunction)}
+    return {name for name in names if name.endswith("_kernel")}
+
+
+def empty(*shape: int, dtype: torch.dtype = WIDE) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def layout(
+    grid: tuple[int, ...],
+    weight: tuple[int, ...],
+    window: Window,
+    dtype: torch.dtype,
+    *,
+    biased: bool = False,
+) -> Layout:
+    """Return votes from poses of shape ``grid`` and weights of shape ``weight``."""
+    poses, packed = empty(*grid, dtype=dtype), empty(*weight, dtype=dtype)
+    shape = Layout(poses, packed, None, *window)
+    bias = empty(shape.n_children, shape.d_parent, dtype=dtype) if biased else None
+    return Layout(poses, packed, bias, *window)
+
+
+def attend(votes: Layout, *, coupled: bool = True) -> None:
+    """Launch an agreement step and its gradient."""
+    parents = empty(votes.n_windows, votes.n_parents, votes.d_parent, dtype=votes.poses.dtype)
+    _, couplings = attend_forward(votes, parents, 0.3, leaky=False)
+    d_couplings = couplings if coupled else None
+    attend_backward(votes, parents, couplings, parents, d_couplings, 0.3, leaky=False)
+
+
+def moments(votes: Layout, forms: str, *, image: bool = False) -> None:
+    """Launch moments by a form of some of "constant", "linear" and "square", and the gradient."""
+    n, i, j, e = votes.n_windows, votes.n_children, votes.n_parents, votes.d_parent
+    mass, center = empty(n, j), empty(n, j, e)
+    linear, square = (center if name in forms else None for name in ("linear", "square"))
+    child = torch.empty(n, i, dtype=torch.long, device="meta") if image else None
+    constant = mass if "constant" in forms else None
+    inputs = Moments(votes, empty(n, i), center, constant, linear, square, child)
+    *_, couplings = moments_forward(inputs)
+    d_couplings = couplings if image else None
+    moments_backward(inputs, couplings, center, mass, center, center, d_couplings)
+
+
+def pairwise(votes: Layout, *, affine: bool) -> None:
+    """Launch sums and links and their gradients, with a scale and a bias of every vote or none."""
+    shape = (votes.n_children, votes.n_parents, votes.d_parent)
+    scale, bias = (empty(*shape) if affine else None for _ in range(2))
+    scaled = AffineVotes(votes, scale, bias, normalize=True)
+    total, squares = pairwise_sums(scaled)
+    links = pairwise_links(scaled, total, 0.1).float()
+    weighted_total(scaled, links)
+    pairwise_backward(scaled, total, squares, None, shifts=affine)
+    pairwise_backward(scaled, total, None, links, shifts=affine)
+
+
+def norm() -> None:
+    """Launch LayerNorm over poses of 16 numbers, and its gradient."""
+    poses, weight = empty(4096, 16, dtype=LOW), empty(16)
+    norm_forward(poses, weight, weight, 1e-5, LOW)
+    norm_backward(poses, weight, poses, 1e-5)
+
+
+def convolution(*, backward: bool) -> None:
+    """Launch the convolution of CapsNet's primary capsules, or the gradient of its input."""
+    weight = empty(256, 256, 9, 9, dtype=LOW)
+    side, side_out = (6, 20) if backward else (20, 6)
+    inputs = empty(128, 256, side, side, dtype=LOW)
+    wide_conv(inputs, weight, (2, 2), (0, 0), (side_out, side_out), backward)
+
+
+def small() -> dict[str, Callable[[], object]]:
+    """Return calls that launch every kernel at least once."""
+    votes = layout((4, 5, 5, 8, 16), (72, 8, 4, 4), THREE, LOW)
+    exact = layout((4, 5, 5, 8, 16), (72, 8, 4, 4), THREE, WIDE)
+    return {
+        "attend": partial(attend, votes),
+        "moments, uniform": partial(moments, votes, ""),
+        "moments": partial(moments, votes, "constant square", image=True),
+        "moments, float32": partial(moments, exact, "constant linear"),
+        "pairwise": partial(pairwise, votes, affine=True),
+        "norm": norm,
+        "convolution": partial(convolution, backward=False),
+        "convolution, backward": partial(convolution, backward=True),
+    }
+
+
+def published() -> dict[str, Callable[[], object]]:
+    """Return calls with the shapes of published networks and of heads."""
+    calls: dict[str, Callable[[], object]] = {}
+    for dtype in (LOW, WIDE):
+        four = layout((8, 14, 14, 32, 16), (288, 32, 4, 4), THREE, dtype)
+        six = layout((8, 7, 7, 32, 36), (288, 32, 6, 6), THREE, dtype)
+        ten = layout((8, 14, 14, 32, 16), (288, 10, 4, 4), THREE, dtype)
+        for name, votes in (("4x4", four), ("6x6", six)):
+            label = f"{name}, {dtype}"
+            calls[f"attend, {label}"] = partial(attend, votes, coupled=False)
+            for forms in ("", "constant linear", "constant square"):
+                calls[f"moments {forms}, {label}"] = partial(moments, votes, forms)
+            calls[f"moments of images, {label}"] = partial(
+                moments, votes, "constant square", image=True
+            )
+        calls[f"moments, 10 parents, {dtype}"] = partial(moments, ten, "")
+        calls[f"moments square, 10 parents, {dtype}"] = partial(moments, ten, "constant square")
+        for affine in (False, True):
+            calls[f"pairwise, {affine}, {dtype}"] = partial(pairwise, four, affine=affine)
+    for side in (2, 4):
+        # the widest tiles: 100 classes, with coordinates as a bias
+        head = layout((4, 7, 7, 32, side**2), (32, 100, side, side), HEAD, LOW, biased=True)
+        calls[f"head of 100 classes, {side}x{side}"] = partial(attend, head)
+    return calls | small()
+
+
+def check_reads() -> None:
+    """Check that poses whose size 16 does not divide are not read two bytes at a time."""
+    for rows, columns in ((1, 8), (6, 6)):
+        weight = (1152, 10, columns, columns)
+        votes = layout((64, 1, 1, 1152, rows * columns), weight, ROW, LOW)
+        for _, kernel, code in compiled({f"{rows}x{columns}": partial(attend, votes)}):
+            assert kernel != "attend_kernel" or "ld.global.b16" not in code
 
 
 def main() -> None:
-    """Compile all."""
-    common = {"has_bias": False, "stages": 4, "n_weights": 288, "q_pad": 16, "has_gradient": False}
-    for sizes, warps in ((SIZES, 4), (WIDE, 8)):
-        attend = sizes | PLACES | common | {"leaky": False, "groups": warps // 4}
-        absent: tuple[str, ...] = ("bias", "gradient", "logits")
-        build(attend_kernel, absent, warps, 3, attend | {"backward": False})
-        build(attend_kernel, absent[:2], warps, 3, attend | {"backward": True})
-        small = sizes | common | {"q_pad": warps, "block": 16 // warps}
-        build(child_kernel, (), warps, 3, small)
-        build(child_kernel, (), warps, 3, small | {"operand": tl.float32, "precision": "ieee"})
-        where = {"width_out": 7, "area_out": 49}
-        build(weight_kernel, (), warps, 3, small | PLACES | where)
-    for side in (2, 4):
-        _head(side)
-    for shape in ((1, 8), (6, 6)):
-        _read_ahead(*shape)
-    for apart in (False, True):
-        _pairwise(SIZES, apart)
-        _pairwise(SIZES | {"operand": tl.float32, "precision": "ieee"}, apart)
-    for uniform in (False, True):
-        form = SIZES | PLACES | common | {"uniform": uniform, "coupled": False, "groups": 2}
-        form |= {"surveyed": False, "survey": False}
-        absent = ("bias", "gradient", "slot_sums")
-        both = {"has_linear": True, "has_square": True}
-        build(moments_kernel, absent, 8, 3, form | both | {"backward": True})
-        for linear in (False,) if uniform else (False, True):
-            has = {"has_linear": linear, "has_square": not (linear or uniform)}
-            absent = ("bias", "gradient", "logits", "d_activations", "slot_sums")
-            absent += ("constant",) if uniform else ()
-            absent += tuple(name for name in ("linear", "square") if not has[f"has_{name}"])
-            build(moments_kernel, absent, 8, 3, form | has | {"backward": False})
-            names = (f"{name}_logits" for name in ("linear", "square") if not has[f"has_{name}"])
-            absent = ("bias", *names)
-            build(gaussian_child_kernel, absent, 8, 3, form | has)
-            build(gaussian_weight_kernel, absent, 8, 2, form | has | {"q_pad": 4, "block": 4})
-    for low in (SIZES, SIZES | {"operand": tl.float32}):
-        _image(low | PLACES | common | {"uniform": False, "coupled": False, "groups": 2})
-    for n_parents, warps in ((32, 8), (10, 4)):
-        few = {"n_parents": n_parents, "j_pad": 4 * warps}
-        products = SIZES | PLACES | {"n_weights": 288, "block": 4} | few
-        build(uniform_moments_kernel, (), 4, 3, products | {"stages": 2}, ALL_LOW)
-        build(uniform_child_kernel, (), 4, 3, products | {"stages": 1}, ALL_LOW)
-        build(uniform_weight_kernel, (), warps, 2, products, ALL_LOW)
-        build(product_child_kernel, (), 4, 3, products | {"stages": 2, "block": 2}, ALL_LOW)
-        build(product_weight_kernel, (), warps, 3, products, ALL_LOW)
-    sides = {f"{name}_{side}": 2 for name in ("kernel", "step", "pad") for side in "hw"}
-    build(fold_kernel, (), 4, 3, sides | {"entries": 512, "block": 1024})
-    rows = {"d": 16, "d_pad": 16, "rows": 256}
-    build(pose_norm_kernel, (), 4, 3, rows)
-    build(pose_norm_backward_kernel, (), 4, 3, rows)
-    for back in (False, True):
-        _wide_conv(back)
-
-
-def _image(form: dict[str, Any]) -> None:
-    """EM routing in which all parents of a child compete: a survey, then the moments."""
-    ways = ({"survey": True, "surveyed": False}, {"survey": False, "surveyed": True})
-    for way, kept in zip(ways, (("mass", "first_moment", "second_moment"), ()), strict=True):
-        absent = ("bias", "gradient", "logits", "d_activations", "linear", *kept)
-        way |= {"backward": False, "has_linear": False, "has_square": True}
-        build(moments_kernel, absent, 8, 3, form | way)
-        absent = ("bias", "gradient", *(("logits", "d_activations", *kept) if kept else ()))
-        build(moments_kernel, absent, 8, 3, form | way | {"backward": True, "has_linear": True})
-
-
-def _wide_conv(back: bool) -> None:
-    """CapsNet's primary capsules."""
-    given: dict[str, Any] = {"rows": 128, "columns": 256, "depth": 64, "stages": 3, "back": back}
-    given |= {"channels": 256, "channels_out": 256, "operand": tl.bfloat16}
-    given |= {f"{name}_{side}": size for name, size in WIDE_CONV.items() for side in "yx"}
-    strides = (81 * 256, 1) if back else (1, 81 * 256)
-    given |= dict(zip(("stride_in", "stride_out"), strides, strict=True))
-    assert "wgmma" in build(wide_conv_kernel, (), 8, 3, given, ("inputs", "weight"))
-
-
-def _head(side: int) -> None:
-    """A capsule head of 100 classes: the widest tiles, with coordinates as a bias."""
-    poses = torch.empty(1, 7, 7, 32, side**2, dtype=torch.bfloat16, device="meta")
-    weight = torch.empty(32, 100, side, side, dtype=torch.bfloat16, device="meta")
-    layout = Layout(poses, weight, (7, 7), (1, 1), (0, 0))
-    sizes = layout.sizes() | {"n_weights": 32, "has_gradient": False}
-    deep = layout.stages(16 * (64 + layout.columns), biased=True)
-    places = PLACES | {"width_k": 7}
-    attend = sizes | places | {"has_bias": True, "stages": deep, "q_pad": 16, "leaky": False}
-    attend |= {"groups": layout.warps // 4}
-    build(attend_kernel, ("gradient", "logits"), layout.warps, 3, attend | {"backward": False})
-    build(attend_kernel, ("gradient",), layout.warps, 3, attend | {"backward": True})
-    small = sizes | {"q_pad": 4, "block": 4, "stages": child_stages(layout, 4)}
-    build(child_kernel, (), layout.warps, 3, small)
-    where = {"width_out": 1, "area_out": 1}
-    ahead = weight_stages(layout, 4)
-    build(weight_kernel, (), layout.warps, ahead, small | places | where)
-
-
-def _read_ahead(rows: int, columns: int) -> None:
-    """Poses of a size that 16 does not divide are read ahead, more than one number at a time."""
-    poses = torch.empty(1, 1, 1, 1152, rows * columns, dtype=torch.bfloat16, device="meta")
-    weight = torch.empty(1152, 10, columns, columns, dtype=torch.bfloat16, device="meta")
-    layout = Layout(poses, weight, (1, 1), (1, 1), (0, 0))
-    given = layout.sizes() | PLACES | {"n_weights": 1152, "q_pad": 16, "leaky": False}
-    given |= {"has_bias": False, "has_gradient": False, "backward": False}
-    given |= {"groups": layout.warps // 4, "stages": 4}
-    code = build(attend_kernel, ("bias", "gradient", "logits"), layout.warps, 3, given)
-    assert "ld.global.b16" not in code, "poses are read two bytes at a time"
-
-
-def _pairwise(sizes: dict[str, Any], apart: bool) -> None:
-    """Pairwise routing, with a scale and a bias of every vote or of none."""
-    given = sizes | PLACES | {"n_weights": 64, "j_tile": 32, "normalize": True, "by_parent": apart}
-    given |= {"has_scale": apart, "has_bias": apart}
-    none: tuple[str, ...] = () if apart else ("scales", "bias")
-    through = given | {"q_pad": 16, "groups": 2, "varied": apart, "stages": 4 - 3 * apart}
-    for linked, weighed in ((False, False), (True, False), (False, True)):
-        absent = none + (() if linked else ("given",)) + (("squares",) if linked or weighed else ())
-        absent += ("total",) if linked else () if weighed else ("links",)
-        build(pairwise_kernel, absent, 8, 3, through | {"linked": linked, "weighed": weighed})
-    for weighed in (False, True):
-        absent = (*none, "square" if weighed else "links")
-        build(pairwise_child_kernel, absent, 8, 3, through | {"weighed": weighed})
-        shape = {"q_pad": 8 if apart else 16, "j_in": 4, "apart": apart, "weighed": weighed}
-        build(pairwise_weight_kernel, absent, 8, 2, given | shape)
+    """Compile what the argument asks for."""
+    everything = sys.argv[1:] == ["all"]
+    codes = list(compiled(published() if everything else small()))
+    names = {kernel for _, kernel, _ in codes}
+    assert names == all_kernels(), f"not compiled: {all_kernels() - names}"
+    assert all("wgmma" in code for _, kernel, code in codes if kernel == "wide_conv_kernel")
+    if everything:
+        check_reads()
 
 
 if __name__ == "__main__":

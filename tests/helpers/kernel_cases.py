@@ -1,10 +1,11 @@
 """Kernels against the plain functions in float64, for the interpreter and for a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,21 @@ from torchcaps.routing import RoutingFactory
 from torchcaps.votes import Votes, Window
 
 Result = dict[str, Tensor]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def slow_but(quick: Iterable[object], everything: Iterable[object]) -> list[object]:
+    """Return parameters of a test, all slow but the quick ones, which ``make test`` runs."""
+    quick, everything = list(quick), list(everything)
+    assert all(one in everything for one in quick)
+    return [x if x in quick else pytest.param(x, marks=pytest.mark.slow) for x in everything]
+
+
+def operator_arguments() -> tuple[Tensor, Tensor, Tensor, list[int]]:
+    """Return poses, weight, parents and window as an operator takes them, with gradients."""
+    poses = torch.randn(2, 4, 4, 2, 8, requires_grad=True)
+    weight = torch.randn(8, 3, 4, 2, requires_grad=True)
+    return poses, weight, torch.randn(8, 3, 4, requires_grad=True), [2, 2, 2, 2, 0, 0]
 
 
 @dataclass(frozen=True)
@@ -35,7 +51,7 @@ class Case:
     image: bool = False
 
     def inputs(self, dtype: torch.dtype, device: str, seed: int = 0) -> dict[str, Tensor]:
-        """Random tensors that ``dtype`` can hold exactly, in float64."""
+        """Return random tensors that ``dtype`` can hold exactly, in float64."""
         b, h, w, t, d = self.grid
         generator = torch.Generator().manual_seed(seed)
         n, i = b, h * w * t
@@ -63,7 +79,7 @@ class Case:
         return {k: x.to(dtype).double().to(device) for k, x in made.items()}
 
     def votes(self, inputs: dict[str, Tensor]) -> Votes:
-        """The votes these inputs stand for."""
+        """Return the votes of these inputs."""
         poses = inputs["poses"]
         if self.scattered:
             poses = poses.permute(0, 4, 3, 1, 2).contiguous().permute(0, 3, 4, 2, 1)
@@ -78,7 +94,7 @@ class Case:
         return Votes(poses, inputs["weight"], bias=bias, child=child, window=self.window)
 
     def child(self, device: torch.device) -> Tensor | None:
-        """Which slots show one child, if the parents of all of them compete."""
+        """Return which slots show one child, if the parents of all of them compete."""
         if not self.image:
             return None
         assert self.window is not None
@@ -109,7 +125,7 @@ IMAGE = {
         (2, 4, 4, 1, 4), 3, 2, 2, Window((3, 3), (2, 2), (1, 1)), image=True, biased=True
     ),
 }
-"""Votes of children that several windows see, for whom the parents of all of them compete."""
+"""Votes of children that several windows show, whose parents all compete."""
 
 SCALED = {
     "per entry": Case((3, 1, 1, 7, 16), 10, 4, 4, norm="entry"),
@@ -122,14 +138,14 @@ SCALED = {
 
 
 def agreement(case: Case, dtype: torch.dtype, device: str, *, fused: bool) -> Result:
-    """One agreement step and the gradients of all that goes into it."""
+    """Return one agreement step and the gradients of its inputs."""
     wanted = ("poses", "weight", "parents")
     inputs = {k: x.to(dtype) for k, x in case.inputs(dtype, device).items()}
     return _agreement(case, inputs, wanted, fused=fused)
 
 
 def exact_agreement(case: Case, dtype: torch.dtype, device: str) -> Result:
-    """The same in float64, on inputs that ``dtype`` can hold."""
+    """Return the same in float64, on inputs that ``dtype`` can hold."""
     inputs = case.inputs(dtype, device)
     return _agreement(case, inputs, ("poses", "weight", "parents"), fused=False)
 
@@ -163,9 +179,9 @@ def compare_routing(
     *,
     n_draws: int = 8,
 ) -> None:
-    """A fused routing errs at most twice as much as the plain one, over several draws.
+    """Check that a fused routing errs at most twice as much as the plain one.
 
-    Iterations amplify rounding, by how much is chance: one draw says little.
+    Iterations amplify rounding by chance, so that errors are taken over several draws.
     """
     draws: list[tuple[Result, Result, Result]] = []
     for seed in range(n_draws):
@@ -180,18 +196,18 @@ def compare_routing(
 
 
 def _scaled(draws: list[tuple[Result, Result, Result]], index: int, name: str) -> Tensor:
-    """One tensor of all draws, each divided by its size."""
+    """Return one tensor of all draws, each divided by its norm."""
     parts = [(one[index][name].double() / one[2][name].norm()).flatten() for one in draws]
     return torch.cat(parts)
 
 
 def routed(case: Case, factory: RoutingFactory, dtype: torch.dtype, device: str) -> Result:
-    """What a routing returns in one precision, and all gradients."""
+    """Return the result of a routing in one precision, and all gradients."""
     return _routing(case, factory, {k: x.to(dtype) for k, x in case.inputs(dtype, device).items()})
 
 
 def _routing(case: Case, factory: RoutingFactory, inputs: dict[str, Tensor]) -> Result:
-    """What a routing returns for the votes of a case, and all gradients."""
+    """Return the result of a routing for the votes of a case, and all gradients."""
     torch.manual_seed(0)
     names = ("poses", "weight", "activations", "scale", "shift")
     leaves = {k: inputs[k].detach().requires_grad_() for k in names}
@@ -229,9 +245,9 @@ PAIRWISE: dict[str, Callable[..., RoutingFactory]] = {
 
 
 def compare(got: Result, plain: Result, exact: Result, dtype: torch.dtype) -> None:
-    """The kernel errs at most twice as much as plain PyTorch in the same precision.
+    """Check that the kernel errs at most twice as much as plain PyTorch in the same precision.
 
-    One unit in the last place of the result's own rounding is always allowed.
+    One unit in the last place of the result is always allowed.
     """
     assert set(got) == set(exact)
     for name, x in exact.items():

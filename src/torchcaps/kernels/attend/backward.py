@@ -1,261 +1,188 @@
-"""Triton kernels of one agreement step, backward: gradients of child poses and weights.
+"""Triton kernels of one agreement step, backward.
 
-The gradient of vote ij is c_ij dS_j + dl_ij P_j, with the gradient dl of the logits from
-:mod:`torchcaps.kernels.attend.forward`: no vote is needed.
+The gradient dl of the logits follows from that of the couplings, s . dS; the first kernel casts the
+votes once more for it. The gradient of vote ij is c_ij dS_j + dl_ij P_j, for which the other two
+kernels need no vote.
 """
 
 import triton
 import triton.language as tl
 
-from torchcaps.kernels.attend.forward import child_place, window_origin
+from torchcaps.kernels.common.tiles import (
+    cast_votes,
+    child_range,
+    load_children,
+    open_links,
+    open_tile,
+    parent_columns,
+    parent_offsets,
+    transposed_offsets,
+    two_products,
+    warp_rows,
+)
 
-__all__ = ["child_kernel", "fold_kernel", "two_products", "weight_kernel"]
+__all__ = ["attend_backward_kernel", "child_kernel", "weight_kernel"]
 
 
 @triton.jit
-def two_products(a, x, b, y, operand: tl.constexpr):
-    """A x + b y, in bfloat16 two at a time."""
-    if operand == tl.bfloat16:
-        a, x = tl.broadcast(a, x)
-        b, y = tl.broadcast(b, y)
-        return tl.inline_asm_elementwise(
-            "{ .reg .b32 t; mul.rn.bf16x2 t, $1, $2; fma.rn.bf16x2 $0, $3, $4, t; }",
-            "=r,r,r,r,r",
-            [a, x, b, y],
-            dtype=tl.bfloat16,
-            is_pure=True,
-            pack=2,
-        )
-    else:
-        return a.to(tl.float32) * x.to(tl.float32) + b.to(tl.float32) * y.to(tl.float32)
+def attend_backward_kernel(
+    votes,
+    d_sums,
+    couplings,
+    d_couplings,
+    d_logits,
+    d_parents,
+    n_part,
+    scale,
+    sizes: tl.constexpr,
+    leaky: tl.constexpr,
+    stages: tl.constexpr,
+):
+    """Write the gradient of the logits, times scale, and sums for the gradient of the parents.
+
+    Rounded couplings do not sum to one, so the mean is divided by their sum.
+    """
+    tile = open_tile(0, votes, sizes)
+    links = open_links(0, votes, sizes)
+    d_sum = tl.load(d_sums + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
+    d_sum = tl.reshape(d_sum, sizes.tile)
+    total = tl.zeros(sizes.tile, dtype=tl.float32)
+    start, end = child_range(n_part, votes)
+    for i in tl.range(start, end, num_stages=stages):
+        cast, _ = cast_votes(i, tile, votes, sizes)
+        cast = tl.reshape(cast, sizes.tile)
+        d_c = tl.sum(tl.sum(cast * d_sum, axis=4), axis=1)
+        step = i * sizes.n_parents
+        c = tl.load(couplings + links.offsets + step, mask=links.mask, other=0.0).to(tl.float32)
+        if d_couplings is not None:
+            d_link = tl.load(d_couplings + links.offsets + step, mask=links.mask, other=0.0)
+            d_c += d_link.to(tl.float32)
+        mean = tl.sum(tl.sum(c * d_c, axis=3), axis=2)
+        if not leaky:
+            mean = mean / tl.maximum(tl.sum(tl.sum(c, axis=3), axis=2), 0.5)
+        d_logit = scale * c * (d_c - mean[:, :, None, None])
+        tl.store(d_logits + links.offsets + step, d_logit, mask=links.mask)
+        total += cast * d_logit[:, None, :, :, None, :]
+    size: tl.constexpr = sizes.p_size * sizes.r_size * sizes.n_parents
+    offsets = tile.offsets + tl.program_id(1).to(tl.int64) * votes.n_windows * size
+    tl.store(d_parents + offsets, tl.reshape(total, [64, sizes.columns]), mask=tile.mask)
 
 
 @triton.jit
 def child_kernel(
-    weight,
+    votes,
     parents,
-    gradient,
+    d_sums,
     couplings,
-    logits,
+    d_logits,
     d_poses,
-    n_windows,
-    n_children,
     n_part,
-    n_weights: tl.constexpr,
-    n_parents: tl.constexpr,
-    p_size: tl.constexpr,
-    q_size: tl.constexpr,
-    r_size: tl.constexpr,
-    p_pad: tl.constexpr,
-    q_pad: tl.constexpr,
-    r_pad: tl.constexpr,
-    j_pad: tl.constexpr,
+    sizes: tl.constexpr,
     block: tl.constexpr,
-    operand: tl.constexpr,
-    precision: tl.constexpr,
     stages: tl.constexpr,
 ):
-    """Gradient of child poses by window, ``[n i d]``, from that of the votes.
+    """Write the gradient of child poses by window, ``[n i d]``, from that of the votes.
 
-    A program owns a tile of windows and goes through blocks of children, ``block`` times ``q_pad``
-    columns at a time. With ``precision`` "ieee" the products over up to 512 columns are sums of
-    float32 numbers: a tensor core cuts off what it adds up.
+    A program visits blocks of children, ``block`` times ``q_pad`` columns at a time. With precision
+    "ieee" the products over up to 512 columns are sums of float32 numbers, because a tensor core
+    truncates what it adds.
     """
-    tile = tl.program_id(0)
-    part = tl.program_id(1)
-    inner: tl.constexpr = 16 // p_pad
-    per_tile: tl.constexpr = 64 // p_pad
-    row = tl.arange(0, 64)
-    window = tile * per_tile + (row // 16) * inner + row % inner
-    p = (row % 16) // inner
-    column = tl.arange(0, r_pad * j_pad)
-    r = column // j_pad
-    j = column % j_pad
-    k = tl.arange(0, block * q_pad)
-    g = k // q_pad
-    q = k % q_pad
-    there = (window < n_windows) & (p < p_size)
-    place = window.to(tl.int64)[:, None] * (p_size * r_size * n_parents)
-    place = place + (p[:, None] * r_size + r[None, :]) * n_parents + j[None, :]
-    place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
-    before = tl.load(parents + place, mask=place_mask, other=0.0)
-    behind = tl.load(gradient + place, mask=place_mask, other=0.0)
-    before = tl.reshape(before, [4, p_pad, inner, r_pad, j_pad])
-    behind = tl.reshape(behind, [4, p_pad, inner, r_pad, j_pad])
-
-    first = tl.arange(0, 4)
-    second = tl.arange(0, inner)
-    parent = tl.arange(0, j_pad)[None, None, :]
-    slot = (tile * per_tile + first[:, None] * inner + second[None, :])[:, :, None]
-    link = slot.to(tl.int64) * (n_children * n_parents) + parent
-    link_mask = (slot < n_windows) & (parent < n_parents)
-    write = d_poses + window.to(tl.int64)[:, None] * (n_children * p_size * q_size)
-    write = write + p[:, None] * q_size + q[None, :]
-
-    start = part * n_part
-    for base in tl.range(start, tl.minimum(start + n_part, n_children), block, num_stages=stages):
+    window, p, row_mask = warp_rows(votes, sizes)
+    r, j, column_mask = parent_columns(0, sizes)
+    links = open_links(0, votes, sizes)
+    columns: tl.constexpr = sizes.columns
+    column = tl.arange(0, columns)
+    k = tl.arange(0, block * sizes.q_pad)
+    g = k // sizes.q_pad
+    q = k % sizes.q_pad
+    offsets = parent_offsets(window, p[:, None] * sizes.r_size + r[None, :], j, sizes)
+    mask = row_mask[:, None] & column_mask[None, :]
+    parent = tl.reshape(tl.load(parents + offsets, mask=mask, other=0.0), sizes.tile)
+    d_sum = tl.reshape(tl.load(d_sums + offsets, mask=mask, other=0.0), sizes.tile)
+    d_child: tl.constexpr = sizes.p_size * sizes.q_size
+    write = d_poses + window.to(tl.int64)[:, None] * (votes.n_children * d_child)
+    write = write + p[:, None] * sizes.q_size + q[None, :]
+    start, end = child_range(n_part, votes)
+    for base in tl.range(start, end, block, num_stages=stages):
         child = base + g
-        child_mask = (child < n_children) & (q < q_size)
-        if precision != "ieee":
-            w = weight + ((child % n_weights) * q_size + q)[None, :] * (r_pad * j_pad)
-            w = tl.load(
-                w + column[:, None], mask=child_mask[None, :] & (column >= 0)[:, None], other=0.0
-            )
-            w = w.to(tl.float32).to(operand)
-        rows = tl.zeros([64, block * q_pad], dtype=tl.float32)
+        child_mask = (child < votes.n_children) & (q < sizes.q_size)
+        if sizes.precision != "ieee":
+            w = votes.weight + ((child % sizes.n_weights) * sizes.q_size + q)[None, :] * columns
+            w_mask = child_mask[None, :] & (column >= 0)[:, None]
+            w = tl.load(w + column[:, None], mask=w_mask, other=0.0)
+            w = w.to(tl.float32).to(sizes.operand)
+        rows = tl.zeros([64, block * sizes.q_pad], dtype=tl.float32)
         for one in tl.static_range(block):
-            mask = link_mask & (base + one < n_children)
-            c = tl.load(couplings + link + (base + one) * n_parents, mask=mask, other=0.0)
-            dl = tl.load(logits + link + (base + one) * n_parents, mask=mask, other=0.0)
-            d_votes = two_products(
-                c[:, None, :, None, :], behind, dl[:, None, :, None, :], before, operand
-            )
-            d_votes = tl.reshape(d_votes, [64, r_pad * j_pad])
-            if precision == "ieee":
-                start_of = weight + ((base + one) % n_weights) * (q_size * r_pad * j_pad) + column
-                for entry in range(q_size):
-                    w = tl.load(start_of + entry * (r_pad * j_pad)).to(tl.float32)
-                    own = tl.sum(d_votes * w[None, :], axis=1)
-                    rows = tl.where(((g == one) & (q == entry))[None, :], own[:, None], rows)
+            link_mask = links.mask & (base + one < votes.n_children)
+            step = (base + one) * sizes.n_parents
+            c = tl.load(couplings + links.offsets + step, mask=link_mask, other=0.0)
+            dl = tl.load(d_logits + links.offsets + step, mask=link_mask, other=0.0)
+            c = c[:, None, :, :, None, :]
+            dl = dl[:, None, :, :, None, :]
+            d_votes = two_products(c, d_sum, dl, parent, sizes.operand)
+            d_votes = tl.reshape(d_votes, [64, columns])
+            if sizes.precision == "ieee":
+                first = ((base + one) % sizes.n_weights) * (sizes.q_size * columns)
+                for entry in range(sizes.q_size):
+                    w = tl.load(votes.weight + first + column + entry * columns)
+                    d_entry = tl.sum(d_votes * w.to(tl.float32)[None, :], axis=1)
+                    here = ((g == one) & (q == entry))[None, :]
+                    rows = tl.where(here, d_entry[:, None], rows)
             else:
-                own = tl.dot(d_votes, w, input_precision=precision)
-                rows = own if block == 1 else tl.where((g == one)[None, :], own, rows)
-        tl.store(
-            write + child[None, :] * (p_size * q_size),
-            rows,
-            mask=there[:, None] & child_mask[None, :],
-        )
+                d_rows = tl.dot(d_votes, w, input_precision=sizes.precision)
+                rows = d_rows if block == 1 else tl.where((g == one)[None, :], d_rows, rows)
+        write_mask = row_mask[:, None] & child_mask[None, :]
+        tl.store(write + child[None, :] * d_child, rows, mask=write_mask)
 
 
 @triton.jit
 def weight_kernel(
-    poses,
+    votes,
     parents,
-    gradient,
+    d_sums,
     couplings,
-    logits,
+    d_logits,
     d_weight,
-    n_windows,
-    n_children,
     tiles,
-    geometry,
-    height,
-    width,
-    stride_t: tl.constexpr,
-    width_out: tl.constexpr,
-    area_out: tl.constexpr,
-    width_k: tl.constexpr,
-    n_types: tl.constexpr,
-    n_parents: tl.constexpr,
-    p_size: tl.constexpr,
-    q_size: tl.constexpr,
-    r_size: tl.constexpr,
-    p_pad: tl.constexpr,
-    q_pad: tl.constexpr,
-    r_pad: tl.constexpr,
-    j_pad: tl.constexpr,
+    sizes: tl.constexpr,
     block: tl.constexpr,
-    padded: tl.constexpr,
-    operand: tl.constexpr,
-    precision: tl.constexpr,
 ):
-    """Gradient of the weights ``[i q (r j)]``: child poses times the gradient of the votes.
+    """Write the gradient of the weights ``[part i q (r j)]``: child poses times that of the votes.
 
-    A program owns a block of children and a range of tiles of windows. Parents and gradient are
-    ``[tile r j (w p)]`` here, 64 rows of a tile side by side, so that two lie in one register.
+    A program owns a block of children and a range of tiles. Parents and the gradient of the sums
+    are ``[tile r j (w p)]`` here, 64 rows of a tile side by side, so that two lie in one register.
     """
     first_child = tl.program_id(0) * block
     part = tl.program_id(1)
-    per_tile: tl.constexpr = 64 // p_pad
-    row = tl.arange(0, 64)
-    p = row % p_pad
-    column = tl.arange(0, r_pad * j_pad)
-    r = column // j_pad
-    j = column % j_pad
-    column_mask = (r < r_size) & (j < n_parents)
-    k = tl.arange(0, block * q_pad)
-    g = k // q_pad
-    q = k % q_pad
+    columns: tl.constexpr = sizes.columns
+    column = tl.arange(0, columns)
+    shape: tl.constexpr = [sizes.r_pad, sizes.j_pad, sizes.windows, sizes.p_pad]
+    k = tl.arange(0, block * sizes.q_pad)
+    g = k // sizes.q_pad
+    q = k % sizes.q_pad
     child = first_child + g
-    child_mask = (child < n_children) & (q < q_size)
-    offset, dy, dx = child_place(child, geometry, stride_t, n_types, width_k)
-    parent = tl.arange(0, j_pad)[:, None]
-    total = tl.zeros([r_pad * j_pad, block * q_pad], dtype=tl.float32)
-
+    child_mask = (child < votes.n_children) & (q < sizes.q_size)
+    j = tl.arange(0, sizes.j_pad)[:, None]
+    total = tl.zeros([columns, block * sizes.q_pad], dtype=tl.float32)
     for tile in range(part * tiles, part * tiles + tiles):
-        window = tile * per_tile + row // p_pad
-        there = (window < n_windows) & (p < p_size)
-        origin, top, left = window_origin(window, geometry, width_out, area_out)
-        mask = there[:, None] & child_mask[None, :]
-        if padded:
-            y = top[:, None] + dy[None, :]
-            x = left[:, None] + dx[None, :]
-            mask = mask & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-        read = poses + (origin + p * q_size)[:, None] + (offset + q)[None, :]
-        rows = tl.load(read, mask=mask, other=0.0).to(tl.float32)
-        place = tl.zeros([1], tl.int64) + tile
-        place = (place * (r_size * n_parents) + r * n_parents + j) * 64
-        place = place[:, None] + row[None, :]
-        place_mask = column_mask[:, None] & (window < n_windows)[None, :]
-        before = tl.load(parents + place, mask=place_mask, other=0.0)
-        behind = tl.load(gradient + place, mask=place_mask, other=0.0)
-        before = tl.reshape(before, [r_pad, j_pad, per_tile, p_pad])
-        behind = tl.reshape(behind, [r_pad, j_pad, per_tile, p_pad])
-        slot = (tile * per_tile + tl.arange(0, per_tile))[None, :]
-        link = slot.to(tl.int64) * (n_children * n_parents) + parent
+        rows = load_children(tile, child, q, child_mask, votes, sizes)
+        offsets, mask = transposed_offsets(tile, 0, votes, sizes)
+        parent = tl.reshape(tl.load(parents + offsets, mask=mask, other=0.0), shape)
+        d_sum = tl.reshape(tl.load(d_sums + offsets, mask=mask, other=0.0), shape)
+        slot = (tile * sizes.windows + tl.arange(0, sizes.windows))[None, :]
+        links = slot.to(tl.int64) * (votes.n_children * sizes.n_parents) + j
         for one in tl.static_range(block):
             i = first_child + one
-            link_mask = (slot < n_windows) & (parent < n_parents) & (i < n_children)
-            c = tl.load(couplings + link + i * n_parents, mask=link_mask, other=0.0)
-            dl = tl.load(logits + link + i * n_parents, mask=link_mask, other=0.0)
-            d_votes = two_products(
-                c[None, :, :, None], behind, dl[None, :, :, None], before, operand
-            )
-            d_votes = tl.reshape(d_votes, [r_pad * j_pad, 64])
-            own = tl.where((g == one)[None, :], rows, 0.0).to(operand)
-            total = tl.dot(d_votes, own, total, input_precision=precision)
-
-    write = d_weight + (part.to(tl.int64) * n_children + child)[None, :] * (q_size * r_pad * j_pad)
-    write = write + q[None, :] * (r_pad * j_pad) + column[:, None]
+            link_mask = (slot < votes.n_windows) & (j < sizes.n_parents) & (i < votes.n_children)
+            c = tl.load(couplings + links + i * sizes.n_parents, mask=link_mask, other=0.0)
+            dl = tl.load(d_logits + links + i * sizes.n_parents, mask=link_mask, other=0.0)
+            c = c[None, :, :, None]
+            dl = dl[None, :, :, None]
+            d_votes = two_products(c, d_sum, dl, parent, sizes.operand)
+            d_votes = tl.reshape(d_votes, [columns, 64])
+            poses = tl.where((g == one)[None, :], rows, 0.0).to(sizes.operand)
+            total = tl.dot(d_votes, poses, total, input_precision=sizes.precision)
+    write = (part.to(tl.int64) * votes.n_children + child)[None, :]
+    write = d_weight + write * (sizes.q_size * columns)
+    write = write + q[None, :] * columns + column[:, None]
     tl.store(write, total, mask=child_mask[None, :] & (column >= 0)[:, None])
-
-
-@triton.jit
-def fold_kernel(
-    unfolded,
-    grid,
-    size,
-    height,
-    width,
-    kernel_h: tl.constexpr,
-    kernel_w: tl.constexpr,
-    step_h: tl.constexpr,
-    step_w: tl.constexpr,
-    pad_h: tl.constexpr,
-    pad_w: tl.constexpr,
-    height_out,
-    width_out,
-    entries: tl.constexpr,
-    block: tl.constexpr,
-):
-    """Sum ``[(b h' w') k e]`` over the windows that show a place: ``[b h w e]``."""
-    at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    mask = at < size
-    entry = at % entries
-    place = at // entries
-    x = place % width
-    y = (place // width) % height
-    b = place // width // height
-    total = tl.zeros([block], dtype=tl.float32)
-    for ky in tl.static_range(kernel_h):
-        for kx in tl.static_range(kernel_w):
-            top = y + pad_h - ky
-            left = x + pad_w - kx
-            oy = top // step_h
-            ox = left // step_w
-            hit = (top >= 0) & (top % step_h == 0) & (oy < height_out)
-            hit = hit & (left >= 0) & (left % step_w == 0) & (ox < width_out)
-            window = (b * height_out + oy) * width_out + ox
-            source = (window * (kernel_h * kernel_w) + ky * kernel_w + kx) * entries + entry
-            total += tl.load(unfolded + source, mask=mask & hit, other=0.0).to(tl.float32)
-    tl.store(grid + at, total, mask=mask)

@@ -1,9 +1,9 @@
 """One agreement step in plain PyTorch, a chunk of windows at a time: for CPUs, and many parents.
 
-The same function as :func:`torchcaps.kernels.attend`, as an operator of its own: all votes of a
-chunk are cast, used and forgotten, and cast once more for the gradient. A chunk fits the cache of a
-CPU, or a fraction of a GPU's memory. Votes are ``[t k b e j]``, the parent innermost: casting is
-one batched matrix product that needs no copy before or after.
+This is the function of :func:`torchcaps.kernels.attend` as another operator. The votes of a chunk
+are cast, used and freed, and cast once more for the gradient. A chunk fits the cache of a CPU, or a
+fraction of a GPU's memory. Votes are ``[t k b e j]`` with the parent innermost, so that casting is
+one batched matrix product without a copy before or after.
 """
 
 from collections.abc import Iterator
@@ -13,24 +13,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcaps.kernels.attend.operator import exporting, operator, precision
-from torchcaps.tensors import full_precision
-from torchcaps.votes import Votes
+from torchcaps.capsules import Votes
+from torchcaps.functional import full_precision
+from torchcaps.kernels.attend.operator import backward_shapes
+from torchcaps.kernels.common.operators import operator
+from torchcaps.kernels.gate import is_exporting, precision
 
 __all__ = ["attend_in_chunks", "worth_chunking"]
 
 CPU_CHUNK, GPU_CHUNK = 2**21, 2**27
-"""Votes of a chunk."""
+"""Numbers in the votes of a chunk."""
 
-GPU_BYTES = 3 * 2**29
-"""Of votes that a GPU casts at once, which is faster there: chunks save memory."""
+MAX_GPU_BYTES = 3 * 2**29
+"""Largest size of votes that a GPU casts at once, which is faster there: chunks save memory."""
 
 
 def worth_chunking(votes: Votes | Tensor) -> bool:
-    """Whether votes are so many that chunks are faster, on a CPU, or save much memory, on a GPU."""
+    """Return whether chunks of votes are faster, on a CPU, or save much memory, on a GPU."""
     if isinstance(votes, Tensor) or votes.scale is not None or votes.child is not None:
         return False
-    if exporting():
+    if is_exporting():
         return False
     if votes.bias is not None and (votes.bias.requires_grad or votes.bias.dim() != 3):
         return False
@@ -38,13 +40,13 @@ def worth_chunking(votes: Votes | Tensor) -> bool:
     if votes.poses.device.type == "cpu":
         return b * i * j * e > 2 * CPU_CHUNK
     halves = precision(votes) in (torch.bfloat16, torch.float16)
-    return b * i * j * e * (2 if halves else 4) > GPU_BYTES
+    return b * i * j * e * (2 if halves else 4) > MAX_GPU_BYTES
 
 
 def attend_in_chunks(
     votes: Votes, parents: Tensor, *, scale: float = 1.0, leaky: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Poses ``[b j e]`` and couplings ``[b i j]``; see :func:`torchcaps.kernels.attend`."""
+    """Return poses ``[b j e]``, couplings ``[b i j]``; see :func:`torchcaps.kernels.attend`."""
     bias = None if votes.bias is None else votes.bias.detach()
     children = votes.children()
     weight = votes.weight.to(children.dtype)
@@ -57,7 +59,7 @@ def _chunk(poses: Tensor) -> int:
 
 
 class _Chunks:
-    """Votes of ranges of windows, cast when asked for, in float32 at least."""
+    """Votes of ranges of windows, cast on request, in float32 at least."""
 
     def __init__(self, poses: Tensor, weight: Tensor, bias: Tensor | None, parents: Tensor) -> None:
         self.dtype = torch.promote_types(poses.dtype, torch.float32)
@@ -72,12 +74,12 @@ class _Chunks:
         return (slice(start, start + size) for start in range(0, self.n, size))
 
     def rows(self, part: slice) -> Tensor:
-        """Child poses ``[t (k b p) q]``."""
+        """Return child poses ``[t (k b p) q]``."""
         poses = self.poses[part].to(self.dtype).view(-1, self.i // self.t, self.t, self.p, self.q)
         return poses.permute(2, 1, 0, 3, 4).reshape(self.t, -1, self.q)
 
     def cast(self, rows: Tensor) -> Tensor:
-        """Votes ``[t k b e j]``."""
+        """Return votes ``[t k b e j]``."""
         votes = torch.bmm(rows, self.weight).view(
             self.t, self.i // self.t, -1, self.p * self.r, self.j
         )
@@ -87,31 +89,18 @@ class _Chunks:
         return votes
 
     def pack(self, parents: Tensor) -> Tensor:
-        """``[b j e]`` as ``[b e j]``."""
+        """Return ``[b j e]`` as ``[b e j]``."""
         return parents.to(self.dtype).transpose(1, 2)
 
     def pair(self, couplings: Tensor) -> Tensor:
-        """``[b i j]`` as ``[t k b 1 j]``."""
+        """Return ``[b i j]`` as ``[t k b 1 j]``."""
         pairs = couplings.to(self.dtype).reshape(-1, self.i // self.t, self.t, self.j)
         return pairs.permute(2, 1, 0, 3)[..., None, :].contiguous()
 
     def unpair(self, pairs: Tensor) -> Tensor:
-        """The way back."""
+        """Return ``[t k b j]`` as ``[b i j]``."""
         n, j = pairs.shape[2:]
         return pairs.permute(2, 1, 0, 3).reshape(n, self.i, j)
-
-
-@operator("torchcaps::attend_in_chunks")
-def _attend(
-    poses: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    parents: Tensor,
-    scale: float,
-    leaky: bool,
-) -> tuple[Tensor, Tensor]:
-    with full_precision(poses.device):
-        return _forward(_Chunks(poses, weight, bias, parents), scale, leaky)
 
 
 def _forward(chunks: _Chunks, scale: float, leaky: bool) -> tuple[Tensor, Tensor]:
@@ -127,20 +116,34 @@ def _forward(chunks: _Chunks, scale: float, leaky: bool) -> tuple[Tensor, Tensor
     return out, couplings
 
 
-@_attend.register_fake
-def _(
-    poses: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    parents: Tensor,
-    scale: float,
-    leaky: bool,
-) -> tuple[Tensor, Tensor]:
-    couplings = poses.new_empty(*poses.shape[:2], weight.shape[1])
-    return poses.new_empty(parents.shape), couplings
+def _gradients(
+    chunks: _Chunks, couplings: Tensor, d_poses: Tensor, d_couplings: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    poses, parents = chunks.poses, chunks.parents
+    d_children = poses.new_empty(poses.shape)
+    d_weight = torch.zeros_like(chunks.weight)
+    d_parents = parents.new_empty(parents.shape)
+    transposed = chunks.weight.transpose(1, 2)
+    for part in chunks.ranges():
+        rows, c = chunks.rows(part), chunks.pair(couplings[part])
+        votes = chunks.cast(rows)
+        d_sum, parent = chunks.pack(d_poses[part]), chunks.pack(parents[part])
+        d_c = (votes * d_sum).sum(dim=3, keepdim=True)
+        if d_couplings is not None:
+            d_c += chunks.pair(d_couplings[part])
+        d_logits = scale * c * (d_c - (c * d_c).sum(dim=-1, keepdim=True))
+        d_parents[part] = votes.mul_(d_logits).sum(dim=(0, 1)).transpose(1, 2)
+        d_votes = torch.mul(c, d_sum, out=votes).addcmul_(d_logits, parent)
+        d_votes = d_votes.view(chunks.t, -1, chunks.r * chunks.j)
+        d_weight.baddbmm_(rows.transpose(1, 2), d_votes)
+        d_rows = torch.bmm(d_votes, transposed)
+        d_rows = d_rows.view(chunks.t, chunks.i // chunks.t, -1, chunks.p, chunks.q)
+        d_children[part] = d_rows.permute(2, 1, 0, 3, 4).reshape(-1, *poses.shape[1:])
+    d_weight = d_weight.view(chunks.t, chunks.q, chunks.r, chunks.j).permute(0, 3, 1, 2)
+    return d_children, d_weight, d_parents
 
 
-@operator("torchcaps::attend_in_chunks_backward")
+@operator("torchcaps::attend_in_chunks_backward", shapes=backward_shapes)
 def _attend_backward(
     poses: Tensor,
     weight: Tensor,
@@ -157,65 +160,36 @@ def _attend_backward(
         return d_children, weight.new_empty(weight.shape).copy_(d_weight), d_parents
 
 
-def _gradients(
-    chunks: _Chunks, couplings: Tensor, d_poses: Tensor, d_couplings: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    poses, parents = chunks.poses, chunks.parents
-    d_children = poses.new_empty(poses.shape)
-    d_weight = torch.zeros_like(chunks.weight)
-    d_parents = parents.new_empty(parents.shape)
-    turned = chunks.weight.transpose(1, 2)
-    for part in chunks.ranges():
-        rows, c = chunks.rows(part), chunks.pair(couplings[part])
-        votes = chunks.cast(rows)
-        behind, before = chunks.pack(d_poses[part]), chunks.pack(parents[part])
-        d_c = (votes * behind).sum(dim=3, keepdim=True)
-        if d_couplings is not None:
-            d_c += chunks.pair(d_couplings[part])
-        d_logits = scale * c * (d_c - (c * d_c).sum(dim=-1, keepdim=True))
-        d_parents[part] = votes.mul_(d_logits).sum(dim=(0, 1)).transpose(1, 2)
-        d_votes = torch.mul(c, behind, out=votes).addcmul_(d_logits, before)
-        d_votes = d_votes.view(chunks.t, -1, chunks.r * chunks.j)
-        d_weight.baddbmm_(rows.transpose(1, 2), d_votes)
-        d_rows = torch.bmm(d_votes, turned)
-        d_rows = d_rows.view(chunks.t, chunks.i // chunks.t, -1, chunks.p, chunks.q)
-        d_children[part] = d_rows.permute(2, 1, 0, 3, 4).reshape(-1, *poses.shape[1:])
-    d_weight = d_weight.view(chunks.t, chunks.q, chunks.r, chunks.j).permute(0, 3, 1, 2)
-    return d_children, d_weight, d_parents
-
-
-@_attend_backward.register_fake
-def _(
-    poses: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    parents: Tensor,
-    couplings: Tensor,
-    d_poses: Tensor,
-    d_couplings: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        poses.new_empty(poses.shape),
-        weight.new_empty(weight.shape),
-        parents.new_empty(parents.shape),
-    )
+def _shapes(
+    poses: Tensor, weight: Tensor, bias: Tensor | None, parents: Tensor, *_: Any
+) -> tuple[Tensor, Tensor]:
+    couplings = poses.new_empty(*poses.shape[:2], weight.shape[1])
+    return poses.new_empty(parents.shape), couplings
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    poses, weight, bias, parents, scale, _ = inputs
-    ctx.save_for_backward(poses, weight, bias, parents, output[1])
-    ctx.scale = scale
+    *tensors, ctx.scale, _ = inputs
+    ctx.save_for_backward(*tensors, output[1])
 
 
 def _backward(ctx: Any, d_poses: Tensor | None, d_couplings: Tensor | None) -> tuple[Any, ...]:
-    poses, weight, bias, parents, couplings = ctx.saved_tensors
+    poses, _, _, parents, _ = ctx.saved_tensors
     if d_poses is None:
         d_poses = poses.new_zeros(parents.shape)
     d_children, d_weight, d_parents = _attend_backward(
-        poses, weight, bias, parents, couplings, d_poses, d_couplings, ctx.scale
+        *ctx.saved_tensors, d_poses, d_couplings, ctx.scale
     )
     return d_children, d_weight, None, d_parents, None, None
 
 
-_attend.register_autograd(_backward, setup_context=_save)
+@operator("torchcaps::attend_in_chunks", shapes=_shapes, save=_save, backward=_backward)
+def _attend(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    parents: Tensor,
+    scale: float,
+    leaky: bool,
+) -> tuple[Tensor, Tensor]:
+    with full_precision(poses.device):
+        return _forward(_Chunks(poses, weight, bias, parents), scale, leaky)

@@ -1,43 +1,114 @@
-"""What the kernels need to know about votes, and how tensors are laid out for them."""
+"""Shapes, tiles and memory layouts of votes, from which the launch code sets up its kernels.
 
-import os
+A program of a kernel owns a tile: 64 rows (w p), rows p of the poses of windows w, by columns
+(r j), columns r of the poses of all parents j. Sizes ending in ``_pad`` are powers of two.
+"""
+
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
-from torchcaps.kernels.attend.backward import fold_kernel
-from torchcaps.kernels.attend.operator import power
+from torchcaps.kernels.gate import is_interpreted, next_power
 
-__all__ = ["ROOM", "Blocks", "Layout", "copied", "fold", "split"]
+__all__ = [
+    "MAX_BUFFER_BYTES",
+    "MAX_CONCURRENT_PROGRAMS",
+    "ROWS",
+    "Blocks",
+    "Layout",
+    "VoteArguments",
+    "VoteSizes",
+    "ceil_div",
+    "copied",
+    "split_children",
+]
 
-PROGRAMS = 528
-"""Programs that fill a large GPU: four to each of 132 multiprocessors."""
+ROWS = 64
+"""Rows of a tile."""
 
-SLOTS = 264
-"""Programs that run at the same time there, as many registers as they take."""
+TARGET_PROGRAMS = 528
+"""Programs that fill a large GPU: four per multiprocessor, of which there are 132."""
 
-ROOM = 96 * 1024
-"""Bytes of shared memory for what a program reads ahead."""
+MAX_CONCURRENT_PROGRAMS = 264
+"""Programs that such a GPU runs at the same time, limited by registers."""
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+MAX_BUFFER_BYTES = 96 * 1024
+"""Shared memory for loads that a program issues ahead of use."""
+
+
+class VoteArguments(NamedTuple):
+    """The votes of one call as kernels receive them: pointers and sizes known at launch.
+
+    ``weight`` is packed as ``[t q r j]``. ``bias`` is ``[i e]`` or None.
+    """
+
+    poses: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    n_windows: int
+    n_children: int
+    stride_b: int
+    stride_h: int
+    stride_w: int
+    step_h: int
+    step_w: int
+    pad_h: int
+    pad_w: int
+    height: int
+    width: int
+    width_out: Any
+    area_out: Any
+
+
+class VoteSizes(NamedTuple):
+    """Sizes of votes and tiles that are compiled into a kernel.
+
+    The stride between child types is among them: Triton only knows of a runtime number whether 16
+    divides it. It would then read poses of 8 or 36 numbers two bytes at a time, without prefetch.
+    """
+
+    stride_t: int
+    width_k: int
+    n_types: int
+    padded: bool
+    n_weights: int
+    n_parents: int
+    p_size: int
+    q_size: int
+    r_size: int
+    p_pad: int
+    q_pad: int
+    r_pad: int
+    j_pad: int
+    j_tile: int
+    j_in: int
+    groups: int
+    windows: int
+    inner: int
+    columns: int
+    tile: tuple[int, ...]
+    link_tile: tuple[int, ...]
+    operand: Any
+    precision: str
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the kernels need to know about votes, from the tensors of one call."""
+    """The votes of one call: tensors, sizes, tiles, and packing of tensors for the kernels."""
 
     poses: Tensor
     weight: Tensor
+    bias: Tensor | None
     kernel: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int]
 
     @property
     def n_types(self) -> int:
-        """Child types at one place of the grid."""
+        """Child types at one position of the grid."""
         return self.poses.shape[3]
 
     @property
@@ -46,6 +117,11 @@ class Layout:
         return self.kernel[0] * self.kernel[1] * self.n_types
 
     @property
+    def n_parents(self) -> int:
+        """Parents of one window."""
+        return self.weight.shape[1]
+
+    @cached_property
     def size_out(self) -> tuple[int, int]:
         """Rows and columns of windows."""
         sides = zip(self.poses.shape[1:3], self.kernel, self.stride, self.padding, strict=True)
@@ -64,11 +140,16 @@ class Layout:
         return self.poses.shape[4] // self.weight.shape[2]
 
     @property
+    def d_parent(self) -> int:
+        """Numbers (p r) of a parent's pose."""
+        return self.rows * self.weight.shape[3]
+
+    @cached_property
     def pads(self) -> tuple[int, int, int, int]:
-        """p, q, r and j up to a power of two; a matrix product needs 16 rows and columns."""
+        """Padded p, q, r and j; a matrix product needs 16 rows and columns."""
         _, j, q, r = self.weight.shape
-        r_pad = power(r)
-        return power(self.rows), max(4, power(q)), r_pad, max(power(j), 16 // r_pad)
+        r_pad = next_power(r)
+        return next_power(self.rows), max(4, next_power(q)), r_pad, max(next_power(j), 16 // r_pad)
 
     @property
     def columns(self) -> int:
@@ -76,31 +157,130 @@ class Layout:
         return self.pads[2] * self.pads[3]
 
     @property
-    def warps(self) -> int:
-        """So many that a thread holds 64 numbers of a tile of 64 rows."""
-        return max(4, self.columns // 32)
-
-    def stages(self, entries: int, most: int = 4, *, biased: bool = False) -> int:
-        """How many loads ahead a program reads, each of so many entries and perhaps a bias."""
-        size = entries * self.poses.element_size() + (64 * self.columns * 4 if biased else 0)
-        return max(1, min(most, ROOM // size))
+    def tiles(self) -> int:
+        """Tiles that hold all windows."""
+        return ceil_div(self.n_windows, ROWS // self.pads[0])
 
     @property
-    def operand(self) -> tl.dtype:
-        """What matrix products multiply; the interpreter cannot count in bfloat16."""
-        low = self.poses.dtype == torch.bfloat16 and not INTERPRETED
+    def warps(self) -> int:
+        """Warps of a program, such that a thread holds 64 numbers of a tile."""
+        return max(4, self.columns // 32)
+
+    def stages(self, entries: int, at_most: int = 4) -> int:
+        """Return how many loads of so many entries fit the buffer."""
+        size = entries * self.poses.element_size()
+        return max(1, min(at_most, MAX_BUFFER_BYTES // size))
+
+    def cast_stages(self) -> int:
+        """Return how many children ahead a kernel reads that casts votes child by child."""
+        size = self.cast_pad * (ROWS + self.columns) * self.poses.element_size()
+        size += 0 if self.bias is None else ROWS * self.columns * 4
+        return max(1, min(4, MAX_BUFFER_BYTES // size))
+
+    @property
+    def cast_pad(self) -> int:
+        """Padded q for a matrix product of one child."""
+        return max(16, self.pads[1])
+
+    @property
+    def operand(self) -> Any:
+        """Precision of matrix products; the interpreter cannot multiply in bfloat16."""
+        import triton.language as tl
+
+        low = self.poses.dtype == torch.bfloat16 and not is_interpreted()
         return tl.bfloat16 if low else tl.float32
 
     @property
     def precision(self) -> str:
-        """Three products of 10 bits make one of float32."""
+        """How float32 is multiplied: as three products of 10 bits."""
         return "tf32x3"
 
     @property
-    def summed_precision(self) -> str:
-        """For sums over many columns: what a tensor core cuts off would show in float32."""
+    def long_sum_precision(self) -> str:
+        """How float32 is multiplied in sums over many columns, where truncation would show."""
         return "ieee" if self.poses.dtype == torch.float32 else self.precision
 
+    def arguments(self, *, compiled: bool = False) -> VoteArguments:
+        """Return what kernels read; ``compiled`` makes the shape of the grid a constant."""
+        height, width = self.size_out
+        width_out, area_out = width, height * width
+        if compiled:
+            import triton.language as tl
+
+            width_out, area_out = tl.constexpr(width_out), tl.constexpr(area_out)
+        stride_b, stride_h, stride_w = self.poses.stride()[:3]
+        return VoteArguments(
+            poses=self.poses,
+            weight=self.packed_weight,
+            bias=self.bias,
+            n_windows=self.n_windows,
+            n_children=self.n_children,
+            stride_b=stride_b,
+            stride_h=stride_h,
+            stride_w=stride_w,
+            step_h=self.stride[0],
+            step_w=self.stride[1],
+            pad_h=self.padding[0],
+            pad_w=self.padding[1],
+            height=self.poses.shape[1],
+            width=self.poses.shape[2],
+            width_out=width_out,
+            area_out=area_out,
+        )
+
+    def sizes(
+        self,
+        q_pad: int,
+        *,
+        warps: int = 4,
+        j_tile: int | None = None,
+        j_in: int | None = None,
+        precision: str | None = None,
+    ) -> VoteSizes:
+        """Return the sizes to compile in.
+
+        Columns are (j' r j_in) with as many j' as there are groups of 4 warps, so that sums over
+        the pose of a parent stay inside a thread but for one shuffle.
+
+        Args:
+            q_pad: padded q of the matrix product.
+            warps: warps of the program, which set ``j_in`` if that is None.
+            j_tile: parents of one program; None is all.
+            j_in: parents that lie side by side.
+            precision: how float32 is multiplied; None is the layout's.
+        """
+        t, j, q, r = self.weight.shape
+        p_pad, _, r_pad, j_pad = self.pads
+        j_tile = j_tile or j_pad
+        j_in = j_in or j_tile // min(max(1, warps // 4), j_tile)
+        groups, inner = j_tile // j_in, 16 // p_pad
+        return VoteSizes(
+            stride_t=self.poses.stride(3),
+            width_k=self.kernel[1],
+            n_types=self.n_types,
+            padded=any(self.padding),
+            n_weights=t,
+            n_parents=j,
+            p_size=self.rows,
+            q_size=q,
+            r_size=r,
+            p_pad=p_pad,
+            q_pad=q_pad,
+            r_pad=r_pad,
+            j_pad=j_pad,
+            j_tile=j_tile,
+            j_in=j_in,
+            groups=groups,
+            windows=ROWS // p_pad,
+            inner=inner,
+            columns=r_pad * j_tile,
+            tile=(4, p_pad, inner, groups, r_pad, j_in),
+            link_tile=(4, inner, groups, j_in),
+            operand=self.operand,
+            precision=precision or self.precision,
+        )
+
+    @cached_property
     def packed_weight(self) -> Tensor:
         """Weights ``[t q r j]`` with zeros in the padding."""
         _, _, r_pad, j_pad = self.pads
@@ -113,90 +293,75 @@ class Layout:
         return packed.contiguous()
 
     def pack(self, parents: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Parents ``[n j (p r)]`` as ``[n p r j]``; None is the precision of the child poses."""
+        """Return parents ``[n j (p r)]`` as ``[n p r j]``, by default in the poses' precision."""
         packed = parents.unflatten(2, (self.rows, -1)).permute(0, 2, 3, 1)
         return copied(packed, dtype or self.poses.dtype)
 
+    def unpack(self, packed: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return ``[n p r j]`` as parents ``[n j (p r)]``."""
+        return copied(packed.permute(0, 3, 1, 2), dtype).flatten(2)
+
     def by_tile(self, packed: Tensor) -> Tensor:
-        """Parents ``[n p r j]`` as ``[tile r j (w p)]``, 64 rows to a tile, zeros at its end."""
+        """Return parents ``[n p r j]`` as ``[tile r j (w p)]``, with zeros after the last row."""
         n, p, r, j = packed.shape
         p_pad = self.pads[0]
-        per_tile = 64 // p_pad
-        tiles = triton.cdiv(n, per_tile)
+        per_tile = ROWS // p_pad
+        tiles = ceil_div(n, per_tile)
         if (n, p) == (tiles * per_tile, p_pad):
             return packed.view(tiles, per_tile, p, r, j).permute(0, 3, 4, 1, 2).contiguous()
         out = packed.new_zeros(tiles, r, j, per_tile, p_pad)
-        whole = n // per_tile
-        ready = packed[: whole * per_tile].view(whole, per_tile, p, r, j)
-        out[:whole, ..., :p] = ready.permute(0, 3, 4, 1, 2)
-        if whole < tiles:
-            rest = packed[whole * per_tile :]
-            out[whole, :, :, : len(rest), :p] = rest.permute(2, 3, 0, 1)
+        full = n // per_tile
+        full_tiles = packed[: full * per_tile].view(full, per_tile, p, r, j)
+        out[:full, ..., :p] = full_tiles.permute(0, 3, 4, 1, 2)
+        if full < tiles:
+            rest = packed[full * per_tile :]
+            out[full, :, :, : len(rest), :p] = rest.permute(2, 3, 0, 1)
         return out
 
-    def unpack(self, packed: Tensor, dtype: torch.dtype) -> Tensor:
-        """The way back."""
-        return copied(packed.permute(0, 3, 1, 2), dtype).flatten(2)
+    def parent_buffer(self, parts: int) -> Tensor:
+        """Return room for sums over parts of the children, ``[parts n p r j]`` in float32."""
+        shape = (parts, self.n_windows, self.rows, self.weight.shape[3], self.n_parents)
+        return self.poses.new_empty(shape, dtype=torch.float32)
 
-    def geometry(self) -> tuple[int, ...]:
-        """Strides of the grid, steps and padding of the windows."""
-        return (*self.poses.stride()[:3], *self.stride, *self.padding)
+    def child_buffer(self) -> Tensor:
+        """Return room for gradients of child poses by window, ``[n i d]``."""
+        return self.poses.new_empty(self.n_windows, self.n_children, self.poses.shape[4])
 
-    def places(self) -> dict[str, object]:
-        """Where windows and children are, compiled in."""
-        height, width = self.size_out
-        return {
-            "width_out": width,
-            "area_out": height * width,
-            "width_k": self.kernel[1],
-            "n_types": self.n_types,
-            "padded": any(self.padding),
-        }
 
-    def sizes(self) -> dict[str, object]:
-        """Sizes of capsules, compiled in."""
-        _, j, q, r = self.weight.shape
-        p_pad, _, r_pad, j_pad = self.pads
-        return {
-            "n_parents": j,
-            "p_size": self.rows,
-            "q_size": q,
-            "r_size": r,
-            "p_pad": p_pad,
-            "r_pad": r_pad,
-            "j_pad": j_pad,
-            "operand": self.operand,
-            "precision": self.precision,
-        }
+def ceil_div(n: int, size: int) -> int:
+    """Return n over size, rounded up."""
+    return -(-n // size)
 
 
 def copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A contiguous copy of another type, in one pass."""
+    """Return a contiguous copy in another precision, made in one pass."""
     return tensor.new_empty(tensor.shape, dtype=dtype).copy_(tensor)
 
 
-def split(tiles: int, n_children: int, least: int) -> tuple[int, int]:
-    """Children to a program, and programs to a tile, so that the last round is nearly full.
+def split_children(tiles: int, n_children: int, multiple: int) -> tuple[int, int]:
+    """Return children per program and programs per tile, so that the last round is nearly full.
 
-    More programs to a tile cost one sum over them, so the fewest that fill rounds well are taken.
+    Every further program of a tile costs a sum over programs, so the fewest that fill rounds well
+    are taken.
     """
-    most = max(1, n_children // max(32, least))
-    if tiles * most <= SLOTS:
-        parts = max(1, min(SLOTS // max(tiles, 1), triton.cdiv(n_children, max(8, least))))
+    at_most = max(1, n_children // max(32, multiple))
+    slots = MAX_CONCURRENT_PROGRAMS
+    if tiles * at_most <= slots:
+        parts = max(1, min(slots // max(tiles, 1), ceil_div(n_children, max(8, multiple))))
     else:
         filled = {
-            parts: tiles * parts / (triton.cdiv(tiles * parts, SLOTS) * SLOTS)
-            for parts in range(1, min(most, max(8, SLOTS // tiles)) + 1)
+            parts: tiles * parts / (ceil_div(tiles * parts, slots) * slots)
+            for parts in range(1, min(at_most, max(8, slots // tiles)) + 1)
         }
         best = max(filled.values())
         parts = min(parts for parts, share in filled.items() if share > best - 0.05)
-    n_part = max(1, triton.cdiv(triton.cdiv(n_children, parts), least)) * least
-    return n_part, triton.cdiv(n_children, n_part)
+    n_part = max(1, ceil_div(ceil_div(n_children, parts), multiple)) * multiple
+    return n_part, ceil_div(n_children, n_part)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the gradient of the weights is shared out: blocks of children, parts of the tiles."""
+    """The split of the weights' gradient into blocks of children and parts of the tiles."""
 
     layout: Layout
 
@@ -208,51 +373,28 @@ class Blocks:
     @property
     def count(self) -> int:
         """Blocks of children."""
-        return int(triton.cdiv(self.layout.n_children, self.size))
+        return ceil_div(self.layout.n_children, self.size)
 
     @property
     def tiles(self) -> int:
-        """Tiles that a program goes through."""
-        tiles = triton.cdiv(self.layout.n_windows, 64 // self.layout.pads[0])
-        return int(triton.cdiv(tiles, max(1, min(PROGRAMS // self.count, tiles))))
+        """Tiles of one program."""
+        tiles = self.layout.tiles
+        return ceil_div(tiles, max(1, min(TARGET_PROGRAMS // self.count, tiles)))
 
     @property
     def parts(self) -> int:
-        """Programs to a block."""
-        tiles = triton.cdiv(self.layout.n_windows, 64 // self.layout.pads[0])
-        return int(triton.cdiv(tiles, self.tiles)) if tiles else 1
+        """Programs of one block."""
+        tiles = self.layout.tiles
+        return ceil_div(tiles, self.tiles) if tiles else 1
 
     def buffer(self) -> Tensor:
-        """Room for the sums of every part, ``[part i q r j]``."""
+        """Return room for the sums of every part, ``[part i q r j]``."""
         _, _, r_pad, j_pad = self.layout.pads
         shape = (self.parts, self.layout.n_children, self.layout.weight.shape[2], r_pad, j_pad)
         return self.layout.poses.new_zeros(shape, dtype=torch.float32)
 
-    def summed(self, buffer: Tensor) -> Tensor:
-        """The gradient of the weight ``[t j q r]``, over parts and children that share it."""
+    def total(self, buffer: Tensor) -> Tensor:
+        """Return the weight's gradient ``[t j q r]``, summed over parts and sharing children."""
         t, j, _, r = self.layout.weight.shape
         total = buffer.view(-1, t, *buffer.shape[2:]).sum(dim=0)[..., :r, :j]
         return copied(total.permute(0, 3, 1, 2), self.layout.weight.dtype)
-
-
-def fold(layout: Layout, unfolded: Tensor) -> Tensor:
-    """Sum gradients of windows ``[n i d]`` to those of the grid."""
-    poses = layout.poses
-    if layout.size_out == (1, 1) and layout.kernel == tuple(poses.shape[1:3]):
-        return unfolded.view(poses.shape)
-    grid = poses.new_empty(poses.shape)
-    size, block = grid.numel(), 1024
-    if size:
-        fold_kernel[(triton.cdiv(size, block),)](
-            unfolded,
-            grid,
-            size,
-            *poses.shape[1:3],
-            *layout.kernel,
-            *layout.stride,
-            *layout.padding,
-            *layout.size_out,
-            entries=poses.shape[3] * poses.shape[4],
-            block=block,
-        )
-    return grid

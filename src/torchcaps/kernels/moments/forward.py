@@ -1,217 +1,188 @@
 """Triton kernels of EM routing: weighted moments of votes that are cast and never stored.
 
-With d = v_ij - m_j, the distance of a vote from where its parent was before,
+With d = v_ij - m_j, the distance of a vote from the previous mean of its parent,
 
     l_ij = k_j + sum_e d (f_je + h_je d)       a quadratic form of the vote
     r_ij = a_i softmax_j(l_ij)                 E-step, line 3 (f = 0), and M-step, line 2
-    M_j, D_j, S_j = sum_i r_ij (1, d, d^2)     what lines 3 and 4 need
+    M_j, D_j, S_j = sum_i r_ij (1, d, d^2)     the sums for M-step, lines 3 and 4
 
-The gradient of r_ij is a quadratic form too, and the gradients of k, f and h are moments weighed by
-the gradient of l_ij: one kernel does both. Tiles are those of the agreement kernels.
-
-Where all parents of a child compete, and not those of one window alone, the softmax is over the
-slots i that show it too. A pass before this one then writes what every slot adds to the sums over
-its child:
-
-    log sum_j exp(l_ij)           forward; the softmax over slots of it multiplies that over j
-    sum_j c_ij dc_ij, sum_j c_ij  backward; the first is what a softmax takes off its gradient
+If all parents of a child compete, not only those of one window, the softmax also runs over the
+slots i that show the child. A survey then first writes log sum_j exp(l_ij) of every slot. The
+softmax of it over the slots of a child is the share by which the softmax over j is multiplied.
 """
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-from torchcaps.kernels.attend.forward import child_place, window_origin
+from torchcaps.kernels.common.tiles import cast_votes, child_range, open_links, open_tile
 
-__all__ = ["moments_kernel"]
+__all__ = [
+    "Form",
+    "evaluate",
+    "load_activations",
+    "load_form",
+    "moments_kernel",
+    "store_moments",
+    "survey_kernel",
+    "vote_distance",
+]
+
+
+class Form(NamedTuple):
+    """A quadratic form of votes, in their distance from a center; None is zero.
+
+    ``center``, ``linear`` and ``square`` are ``[n p r j]``, ``constant`` is ``[n j]``.
+    """
+
+    center: Any
+    constant: Any
+    linear: Any
+    square: Any
+
+
+@triton.jit
+def load_form(form, tile, links, votes, sizes: tl.constexpr):
+    """Return a form with the numbers of a tile in place of pointers."""
+    center = tl.load(form.center + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
+    center = tl.reshape(center, sizes.tile)
+    square = form.square
+    if square is not None:
+        square = tl.load(square + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
+        square = tl.reshape(square, sizes.tile)
+    linear = form.linear
+    if linear is not None:
+        linear = tl.load(linear + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
+        linear = tl.reshape(linear, sizes.tile)
+    constant = form.constant
+    if constant is not None:
+        offsets = links.slot[:, :, None, None].to(tl.int64) * sizes.n_parents + links.parent
+        constant = tl.load(constant + offsets, mask=links.mask, other=0.0).to(tl.float32)
+    return Form(center, constant, linear, square)
+
+
+@triton.jit
+def vote_distance(i, tile, form, votes, sizes: tl.constexpr):
+    """Return the distance of child i's votes from the center of a form."""
+    cast, _ = cast_votes(i, tile, votes, sizes)
+    return tl.reshape(cast, sizes.tile) - form.center
+
+
+@triton.jit
+def load_activations(activations, i, links, votes):
+    """Return offsets and values ``[4 inner]`` of child i's activations."""
+    at = links.slot.to(tl.int64) * votes.n_children + i
+    return at, tl.load(activations + at, mask=links.slot < votes.n_windows, other=0.0).to(
+        tl.float32
+    )
+
+
+@triton.jit
+def evaluate(form, d):
+    """Return a form's value at distance d, summed over the pose."""
+    if form.linear is not None and form.square is not None:
+        return form.constant + tl.sum(tl.sum(d * (form.linear + form.square * d), axis=4), axis=1)
+    elif form.linear is not None:
+        return form.constant + tl.sum(tl.sum(d * form.linear, axis=4), axis=1)
+    else:
+        return form.constant + tl.sum(tl.sum(d * d * form.square, axis=4), axis=1)
+
+
+@triton.jit
+def softmax(logits, links, sizes: tl.constexpr):
+    """Return exponentials over parents, their sum and the largest logit."""
+    logits = tl.where(links.parent < sizes.n_parents, logits, float("-inf"))
+    largest = tl.max(tl.max(logits, axis=3), axis=2)
+    exponentials = tl.exp(logits - largest[:, :, None, None])
+    return exponentials, tl.sum(tl.sum(exponentials, axis=3), axis=2), largest
+
+
+@triton.jit
+def store_moments(moments, mass, first, second, tile, links, votes, sizes: tl.constexpr):
+    """Store this program's sums of one, d and d^2."""
+    part = tl.program_id(1).to(tl.int64)
+    size: tl.constexpr = sizes.p_size * sizes.r_size * sizes.n_parents
+    offsets = tile.offsets + part * votes.n_windows * size
+    shape: tl.constexpr = [64, sizes.columns]
+    tl.store(moments[1] + offsets, tl.reshape(first, shape), mask=tile.mask)
+    tl.store(moments[2] + offsets, tl.reshape(second, shape), mask=tile.mask)
+    offsets = links.slot[:, :, None, None].to(tl.int64) * sizes.n_parents + links.parent
+    offsets += part * votes.n_windows * sizes.n_parents
+    tl.store(moments[0] + offsets, mass, mask=links.mask)
+
+
+@triton.jit
+def survey_kernel(votes, form, log_sums, n_part, sizes: tl.constexpr, stages: tl.constexpr):
+    """Write the log of the sum over parents of the exponentials of every slot, ``[n i]``."""
+    tile = open_tile(0, votes, sizes)
+    links = open_links(0, votes, sizes)
+    form = load_form(form, tile, links, votes, sizes)
+    start, end = child_range(n_part, votes)
+    for i in tl.range(start, end, num_stages=stages):
+        d = vote_distance(i, tile, form, votes, sizes)
+        _, norm, largest = softmax(evaluate(form, d), links, sizes)
+        at = links.slot.to(tl.int64) * votes.n_children + i
+        tl.store(log_sums + at, largest + tl.log(norm), mask=links.slot < votes.n_windows)
 
 
 @triton.jit
 def moments_kernel(
-    poses,
-    weight,
-    bias,
+    votes,
     activations,
-    center,
-    constant,
-    linear,
-    square,
+    form,
     couplings,
-    gradient,
-    logits,
-    d_activations,
-    slot_sums,
-    mass,
-    first_moment,
-    second_moment,
-    n_windows,
-    n_children,
+    shares,
+    moments,
     n_part,
-    geometry,
-    height,
-    width,
-    stride_t: tl.constexpr,
-    width_out,
-    area_out,
-    width_k: tl.constexpr,
-    n_types: tl.constexpr,
-    n_weights: tl.constexpr,
-    n_parents: tl.constexpr,
-    p_size: tl.constexpr,
-    q_size: tl.constexpr,
-    r_size: tl.constexpr,
-    p_pad: tl.constexpr,
-    q_pad: tl.constexpr,
-    r_pad: tl.constexpr,
-    j_pad: tl.constexpr,
-    groups: tl.constexpr,
-    uniform: tl.constexpr,
-    coupled: tl.constexpr,
-    surveyed: tl.constexpr,
-    survey: tl.constexpr,
-    backward: tl.constexpr,
-    padded: tl.constexpr,
-    has_bias: tl.constexpr,
-    has_linear: tl.constexpr,
-    has_square: tl.constexpr,
-    has_gradient: tl.constexpr,
-    operand: tl.constexpr,
-    precision: tl.constexpr,
+    sizes: tl.constexpr,
     stages: tl.constexpr,
 ):
-    """Moments of a tile of windows over a part of the children.
+    """Write moments of a tile over a part of the children.
 
-    Forward: the form gives the logits, unless couplings are ``uniform`` or known (``coupled``, for
-    the second moment alone); moments are weighed by r.
-    Backward: the form gives the gradient of r; moments are weighed by the gradient of the logits.
-    ``survey`` takes no moments and writes what slots add to the sums over their child; with
-    ``surveyed`` these are known: the share of every slot or, backward, the sum over all.
+    The form gives the logits, and couplings are written. A form without constant is no logit:
+    couplings are then read or, if they are None, uniform. Couplings that are read need only the
+    second moment.
+
+    Args:
+        votes: the votes.
+        activations: ``[n i]``.
+        form: the logits, or a center alone.
+        couplings: ``[n i j]``, or None.
+        shares: share of every slot in its child, ``[n i]``; None is one.
+        moments: sums of one ``[part n j]``, of d and of d^2 ``[part n p r j]``.
+        n_part: children of a program.
+        sizes: sizes compiled in.
+        stages: children read ahead.
     """
-    tile = tl.program_id(0)
-    part = tl.program_id(1)
-    inner: tl.constexpr = 16 // p_pad
-    per_tile: tl.constexpr = 64 // p_pad
-    j_in: tl.constexpr = j_pad // groups
-    row = tl.arange(0, 64)
-    window = tile * per_tile + (row // 16) * inner + row % inner
-    p = (row % 16) // inner
-    column = tl.arange(0, r_pad * j_pad)
-    r = (column // j_in) % r_pad
-    j = column // (r_pad * j_in) * j_in + column % j_in
-    k = tl.arange(0, q_pad)
-    there = (window < n_windows) & (p < p_size)
-    origin, top, left = window_origin(window, geometry, width_out, area_out)
-    read = poses + (origin + p * q_size)[:, None] + k[None, :]
-    read_mask = there[:, None] & (k < q_size)[None, :]
-    weights = weight + k[:, None] * (r_pad * j_pad) + (r * j_pad + j)[None, :]
-    weights_mask = (k < q_size)[:, None] & (column >= 0)[None, :]
-
-    e = p[:, None] * r_size + r[None, :]
-    place = window.to(tl.int64)[:, None] * (p_size * r_size * n_parents)
-    place = place + e * n_parents + j[None, :]
-    place_mask = there[:, None] & ((r < r_size) & (j < n_parents))[None, :]
-    middle = tl.load(center + place, mask=place_mask, other=0.0).to(tl.float32)
-    middle = tl.reshape(middle, [4, p_pad, inner, groups, r_pad, j_in])
-    if has_square:
-        h = tl.load(square + place, mask=place_mask, other=0.0).to(tl.float32)
-        h = tl.reshape(h, [4, p_pad, inner, groups, r_pad, j_in])
-    if has_linear:
-        f = tl.load(linear + place, mask=place_mask, other=0.0).to(tl.float32)
-        f = tl.reshape(f, [4, p_pad, inner, groups, r_pad, j_in])
-    d_total = tl.zeros([4, p_pad, inner, groups, r_pad, j_in], dtype=tl.float32)
-    s_total = tl.zeros([4, p_pad, inner, groups, r_pad, j_in], dtype=tl.float32)
-
-    slot = tile * per_tile + tl.arange(0, 4)[:, None] * inner + tl.arange(0, inner)[None, :]
-    parent = tl.arange(0, groups)[:, None] * j_in + tl.arange(0, j_in)[None, :]
-    parent = parent[None, None, :, :]
-    slots = slot[:, :, None, None]
-    slot_mask = (slots < n_windows) & (parent < n_parents)
-    start_of = slots.to(tl.int64) * n_parents + parent
-    if backward or not (uniform or coupled):
-        base = tl.load(constant + start_of, mask=slot_mask, other=0.0).to(tl.float32)
-    link = slots.to(tl.int64) * (n_children * n_parents) + parent
-    m_total = tl.zeros([4, inner, groups, j_in], dtype=tl.float32)
-
-    start = part * n_part
-    for i in tl.range(start, tl.minimum(start + n_part, n_children), num_stages=stages):
-        offset, dy, dx = child_place(i, geometry, stride_t, n_types, width_k)
-        mask = read_mask
-        if padded:
-            y = top + dy
-            x = left + dx
-            mask = mask & ((y >= 0) & (y < height) & (x >= 0) & (x < width))[:, None]
-        child = tl.load(read + offset, mask=mask, other=0.0).to(tl.float32).to(operand)
-        w = tl.load(
-            weights + (i % n_weights) * (q_size * r_pad * j_pad), mask=weights_mask, other=0.0
-        )
-        votes = tl.dot(child, w.to(tl.float32).to(operand), input_precision=precision)
-        if has_bias:
-            shift = tl.load(bias + i * (p_size * r_size) + e, mask=place_mask, other=0.0)
-            votes += shift.to(tl.float32)
-        at = slot.to(tl.int64) * n_children + i
-        a = tl.load(activations + at, mask=slot < n_windows, other=0.0).to(tl.float32)
-        off = tl.reshape(votes, [4, p_pad, inner, groups, r_pad, j_in]) - middle
-        if has_linear and has_square:
-            form = base + tl.sum(tl.sum(off * (f + h * off), axis=4), axis=1)
-        elif has_linear:
-            form = base + tl.sum(tl.sum(off * f, axis=4), axis=1)
-        elif has_square:
-            form = base + tl.sum(tl.sum(off * off * h, axis=4), axis=1)
-        if backward:
-            if uniform:
-                c = tl.where(parent < n_parents, 1.0 / n_parents, 0.0)
-            else:
-                c = tl.load(couplings + link + i * n_parents, mask=slot_mask, other=0.0)
-                c = c.to(tl.float32)
-            mean = tl.sum(tl.sum(c * form, axis=3), axis=2)
-            if not survey:
-                tl.store(d_activations + at, mean, mask=slot < n_windows)
-            form = form * a[:, :, None, None]
-            mean = mean * a
-            if has_gradient:
-                more = tl.load(gradient + link + i * n_parents, mask=slot_mask, other=0.0)
-                more = more.to(tl.float32)
-                form += more
-                mean += tl.sum(tl.sum(c * more, axis=3), axis=2)
-            total = tl.sum(tl.sum(c, axis=3), axis=2)
-            if survey:
-                tl.store(slot_sums + 2 * at, mean, mask=slot < n_windows)
-                tl.store(slot_sums + 2 * at + 1, total, mask=slot < n_windows)
-            if surveyed:
-                mean = tl.load(slot_sums + at, mask=slot < n_windows, other=0.0)
-            else:
-                mean = mean / tl.maximum(total, 0.5)
-            weigh = c * (form - mean[:, :, None, None])
-            if not (uniform or survey):
-                tl.store(logits + link + i * n_parents, weigh, mask=slot_mask)
-        elif coupled:
-            c = tl.load(couplings + link + i * n_parents, mask=slot_mask, other=0.0)
-            weigh = c.to(tl.float32) * a[:, :, None, None]
-        elif uniform:
-            weigh = tl.where(parent < n_parents, 1.0 / n_parents, 0.0) * a[:, :, None, None]
-        else:
-            form = tl.where(parent < n_parents, form, float("-inf"))
-            most = tl.max(tl.max(form, axis=3), axis=2)
-            c = tl.exp(form - most[:, :, None, None])
-            norm = tl.sum(tl.sum(c, axis=3), axis=2)
-            if survey:
-                tl.store(slot_sums + at, most + tl.log(norm), mask=slot < n_windows)
+    tile = open_tile(0, votes, sizes)
+    links = open_links(0, votes, sizes)
+    form = load_form(form, tile, links, votes, sizes)
+    mass = tl.zeros(sizes.link_tile, dtype=tl.float32)
+    first = tl.zeros(sizes.tile, dtype=tl.float32)
+    second = tl.zeros(sizes.tile, dtype=tl.float32)
+    start, end = child_range(n_part, votes)
+    for i in tl.range(start, end, num_stages=stages):
+        d = vote_distance(i, tile, form, votes, sizes)
+        at, a = load_activations(activations, i, links, votes)
+        step = i * sizes.n_parents
+        if form.constant is not None:
+            c, norm, _ = softmax(evaluate(form, d), links, sizes)
             scale = 1.0 / norm
-            if surveyed:
-                scale *= tl.load(slot_sums + at, mask=slot < n_windows, other=0.0)
+            if shares is not None:
+                scale *= tl.load(shares + at, mask=links.slot < votes.n_windows, other=0.0)
             c = c * scale[:, :, None, None]
-            if not survey:
-                tl.store(couplings + link + i * n_parents, c, mask=slot_mask)
-            weigh = c * a[:, :, None, None]
-        if not (survey or (backward and uniform)):
-            off_weighed = off * weigh[:, None, :, :, None, :]
-            s_total += off_weighed * off
-            if not coupled:
-                d_total += off_weighed
-                m_total += weigh
-
-    if not survey:
-        place += part.to(tl.int64) * n_windows * (p_size * r_size * n_parents)
-        tl.store(first_moment + place, tl.reshape(d_total, [64, r_pad * j_pad]), mask=place_mask)
-        tl.store(second_moment + place, tl.reshape(s_total, [64, r_pad * j_pad]), mask=place_mask)
-        start_of += part.to(tl.int64) * n_windows * n_parents
-        tl.store(mass + start_of, m_total, mask=slot_mask)
+            tl.store(couplings + links.offsets + step, c, mask=links.mask)
+            r = c * a[:, :, None, None]
+        elif couplings is not None:
+            c = tl.load(couplings + links.offsets + step, mask=links.mask, other=0.0)
+            r = c.to(tl.float32) * a[:, :, None, None]
+        else:
+            uniform = tl.where(links.parent < sizes.n_parents, 1.0 / sizes.n_parents, 0.0)
+            r = uniform * a[:, :, None, None]
+        weighted = d * r[:, None, :, :, None, :]
+        second += weighted * d
+        if form.constant is not None or couplings is None:
+            first += weighted
+            mass += r
+    store_moments(moments, mass, first, second, tile, links, votes, sizes)

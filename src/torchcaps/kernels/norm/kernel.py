@@ -1,7 +1,8 @@
-"""Triton kernels of LayerNorm over poses: many short rows, which a program takes by the hundred.
+"""Triton kernels of LayerNorm over poses: many short rows, of which a program takes hundreds.
 
-PyTorch gives every row a block of threads; for poses of 16 numbers that is most of a training step
-without ``torch.compile``. Sums over rows are kept per program and added up in a fixed order.
+PyTorch gives every row a block of threads. For poses of 16 numbers that takes most of a training
+step without ``torch.compile``. Every program sums over its rows; the sums are then added in a fixed
+order.
 """
 
 import triton
@@ -11,9 +12,9 @@ __all__ = ["pose_norm_backward_kernel", "pose_norm_kernel"]
 
 
 @triton.jit
-def _normalized(poses, place, mask, d: tl.constexpr, eps):
-    """Rows without their mean, over their deviation, and one over that."""
-    x = tl.load(poses + place, mask=mask, other=0.0).to(tl.float32)
+def _normalized(poses, offsets, mask, d: tl.constexpr, eps):
+    """Return rows less their mean over their standard deviation, and one over the latter."""
+    x = tl.load(poses + offsets, mask=mask, other=0.0).to(tl.float32)
     x = tl.where(mask, x - (tl.sum(x, axis=1) / d)[:, None], 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=1) / d + eps)
     return x * scale[:, None], scale
@@ -26,12 +27,12 @@ def pose_norm_kernel(
     """Normalize ``rows`` poses."""
     row = tl.program_id(0).to(tl.int64) * rows + tl.arange(0, rows)
     column = tl.arange(0, d_pad)
-    place = row[:, None] * d + column[None, :]
+    offsets = row[:, None] * d + column[None, :]
     mask = (row < n_rows)[:, None] & (column < d)[None, :]
-    x, _ = _normalized(poses, place, mask, d, eps)
+    x, _ = _normalized(poses, offsets, mask, d, eps)
     w = tl.load(weight + column, mask=column < d, other=0.0).to(tl.float32)
     b = tl.load(bias + column, mask=column < d, other=0.0).to(tl.float32)
-    tl.store(out + place, x * w[None, :] + b[None, :], mask=mask)
+    tl.store(out + offsets, x * w[None, :] + b[None, :], mask=mask)
 
 
 @triton.jit
@@ -49,7 +50,7 @@ def pose_norm_backward_kernel(
     d_pad: tl.constexpr,
     rows: tl.constexpr,
 ):
-    """Gradient of the poses, and the program's share of those of weight and bias."""
+    """Write the gradient of the poses, and the program's part of those of weight and bias."""
     program = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, d_pad)
     w = tl.load(weight + column, mask=column < d, other=0.0).to(tl.float32)[None, :]
@@ -57,15 +58,15 @@ def pose_norm_backward_kernel(
     b_total = tl.zeros([rows, d_pad], dtype=tl.float32)
     for block in range(blocks):
         row = (program * blocks + block) * rows + tl.arange(0, rows)
-        place = row[:, None] * d + column[None, :]
+        offsets = row[:, None] * d + column[None, :]
         mask = (row < n_rows)[:, None] & (column < d)[None, :]
-        x, scale = _normalized(poses, place, mask, d, eps)
-        g = tl.load(d_out + place, mask=mask, other=0.0).to(tl.float32)
+        x, scale = _normalized(poses, offsets, mask, d, eps)
+        g = tl.load(d_out + offsets, mask=mask, other=0.0).to(tl.float32)
         w_total += g * x
         b_total += g
         g = g * w
         g = g - x * (tl.sum(g * x, axis=1) / d)[:, None] - (tl.sum(g, axis=1) / d)[:, None]
-        tl.store(d_poses + place, g * scale[:, None], mask=mask)
+        tl.store(d_poses + offsets, g * scale[:, None], mask=mask)
     share = program * d + column
     tl.store(d_weight + share, tl.sum(w_total, axis=0), mask=column < d)
     tl.store(d_bias + share, tl.sum(b_total, axis=0), mask=column < d)

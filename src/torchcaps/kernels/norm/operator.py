@@ -6,26 +6,27 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from torchcaps.kernels.attend.operator import machine_obstacle, on_gpu, operator, power
+from torchcaps.kernels.common.operators import operator
+from torchcaps.kernels.gate import is_on_gpu, machine_obstacle
 
 __all__ = ["pose_norm"]
 
-PROGRAMS = 1056
-"""Programs of the backward pass: eight to each of 132 multiprocessors."""
+MAX_SIZE = 256
+"""Numbers in a pose that a program can hold."""
 
 
 def pose_norm(
     norm: nn.Module, poses: Tensor, *, plain: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """``norm(poses)``, by a kernel if it is a LayerNorm over short rows on a GPU.
+    """Return ``norm(poses)``, by a kernel if ``norm`` is a LayerNorm over short rows on a GPU.
 
-    Under autocast the kernel writes what autocast multiplies in, as all that follows rounds to that
-    anyway. Compiled code has it too: its two passes beat what the compiler makes of LayerNorm.
+    Under autocast the kernel writes in the precision of autocast, to which all that follows rounds
+    anyway. Compiled code calls the kernel too: it is faster than the compiler's LayerNorm.
 
     Args:
-        norm: a LayerNorm, or another module that is left to itself.
+        norm: a LayerNorm, or another module, which is called as it is.
         poses: ``[... d]``.
-        plain: what to call where there is no kernel; None is ``norm``.
+        plain: the function to call where there is no kernel; None is ``norm``.
     """
     if _has_kernel(norm, poses):
         device = poses.device.type
@@ -37,77 +38,36 @@ def pose_norm(
 
 
 def _has_kernel(norm: nn.Module, poses: Tensor) -> TypeGuard[nn.LayerNorm]:
-    if not on_gpu(poses) or not isinstance(norm, nn.LayerNorm):
+    if not is_on_gpu(poses) or not isinstance(norm, nn.LayerNorm):
         return False
     if norm.weight is None or norm.bias is None or machine_obstacle() is not None:
         return False
     if len(norm.normalized_shape) != 1 or norm.normalized_shape[0] != poses.shape[-1]:
         return False
-    known = poses.dtype in (torch.float32, torch.bfloat16)
-    return known and poses.shape[-1] <= 256 and poses.numel() > 0
+    is_supported = poses.dtype in (torch.float32, torch.bfloat16)
+    return is_supported and poses.shape[-1] <= MAX_SIZE and poses.numel() > 0
 
 
-def _rows(d: int) -> int:
-    return max(1, 4096 // power(d))
-
-
-@operator("torchcaps::pose_norm")
-def _pose_norm(
-    poses: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
-) -> Tensor:
-    from torchcaps.kernels.norm.kernel import pose_norm_kernel
-
-    d = poses.shape[-1]
-    n_rows, rows = poses.numel() // d, _rows(d)
-    out = poses.new_empty(poses.shape, dtype=dtype)
-    grid = (-(-n_rows // rows),)
-    pose_norm_kernel[grid](poses, weight, bias, out, n_rows, eps, d=d, d_pad=power(d), rows=rows)
-    return out
-
-
-@_pose_norm.register_fake
-def _(poses: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    return poses.new_empty(poses.shape, dtype=dtype)
-
-
-@operator("torchcaps::pose_norm_backward")
-def _pose_norm_backward(
-    poses: Tensor, weight: Tensor, d_out: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    from torchcaps.kernels.norm.kernel import pose_norm_backward_kernel
-
-    d = poses.shape[-1]
-    n_rows, rows = poses.numel() // d, _rows(d)
-    blocks = -(-n_rows // (rows * PROGRAMS))
-    programs = -(-n_rows // (rows * blocks))
-    d_poses = poses.new_empty(poses.shape)
-    d_weight, d_bias = (poses.new_empty(programs, d, dtype=torch.float32) for _ in range(2))
-    pose_norm_backward_kernel[(programs,)](
-        poses,
-        weight,
-        d_out,
-        d_poses,
-        d_weight,
-        d_bias,
-        n_rows,
-        eps,
-        blocks,
-        d=d,
-        d_pad=power(d),
-        rows=rows,
-    )
-    return d_poses, d_weight.sum(dim=0).to(weight.dtype), d_bias.sum(dim=0).to(weight.dtype)
-
-
-@_pose_norm_backward.register_fake
-def _(poses: Tensor, weight: Tensor, d_out: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _backward_shapes(poses: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return poses.new_empty(poses.shape), torch.empty_like(weight), torch.empty_like(weight)
 
 
+@operator("torchcaps::pose_norm_backward", shapes=_backward_shapes)
+def _pose_norm_backward(
+    poses: Tensor, weight: Tensor, d_out: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    from torchcaps.kernels.norm.launch import norm_backward
+
+    return norm_backward(poses, weight, d_out, eps)
+
+
+def _shapes(poses: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    return poses.new_empty(poses.shape, dtype=dtype)
+
+
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    poses, weight, _, eps, _ = inputs
+    poses, weight, _, ctx.eps, _ = inputs
     ctx.save_for_backward(poses, weight)
-    ctx.eps = eps
 
 
 def _backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
@@ -116,4 +76,10 @@ def _backward(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
     return *gradients, None, None
 
 
-_pose_norm.register_autograd(_backward, setup_context=_save)
+@operator("torchcaps::pose_norm", shapes=_shapes, save=_save, backward=_backward)
+def _pose_norm(
+    poses: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
+) -> Tensor:
+    from torchcaps.kernels.norm.launch import norm_forward
+
+    return norm_forward(poses, weight, bias, eps, dtype)

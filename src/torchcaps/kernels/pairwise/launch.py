@@ -2,21 +2,31 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
-from torchcaps.kernels.attend.operator import power
-from torchcaps.kernels.common.layout import ROOM, SLOTS, Layout, copied, fold, split
+from torchcaps.kernels.common.fold import fold
+from torchcaps.kernels.common.layout import (
+    MAX_BUFFER_BYTES,
+    MAX_CONCURRENT_PROGRAMS,
+    ROWS,
+    Layout,
+    VoteSizes,
+    ceil_div,
+    copied,
+    split_children,
+)
+from torchcaps.kernels.gate import next_power
 from torchcaps.kernels.pairwise.backward import pairwise_child_kernel, pairwise_weight_kernel
-from torchcaps.kernels.pairwise.forward import pairwise_kernel
+from torchcaps.kernels.pairwise.forward import Affine, links_kernel, sums_kernel
 
-__all__ = ["Scaled", "pairwise_backward", "pairwise_links", "pairwise_sums", "weighed_total"]
+__all__ = ["AffineVotes", "pairwise_backward", "pairwise_links", "pairwise_sums", "weighted_total"]
 
 
 @dataclass(frozen=True)
-class Scaled:
+class AffineVotes:
     """Votes with a scale and a bias that broadcast to ``[i j e]``, in float32, or None."""
 
     layout: Layout
@@ -42,235 +52,203 @@ class Scaled:
 
     @property
     def warps(self) -> int:
-        """So many that a thread holds 32 numbers of a tile of 64 rows."""
+        """Warps of a program, such that a thread holds 32 numbers of a tile."""
         return max(4, min(16, self.columns // 16))
 
-    @property
-    def tiles(self) -> int:
-        """Tiles of 64 rows."""
-        return int(triton.cdiv(self.layout.n_windows, 64 // self.layout.pads[0]))
-
-    def expanded(self, factor: Tensor) -> Tensor:
-        """A scale or bias as ``[i j e]``."""
-        j, e = self.layout.weight.shape[1], self.layout.rows * self.layout.weight.shape[3]
-        return factor.expand(self.layout.n_children, j, e)
-
     @cached_property
-    def affine(self) -> tuple[Tensor | None, Tensor | None, tuple[int, int, int]]:
-        """Scale and bias as ``[i e j]``, i or j being 1 if all are alike, and their strides."""
-        given = [x for x in (self.scale, self.bias) if x is not None]
-        shape = torch.broadcast_shapes((1, 1, 1), *(x.shape for x in given))
-        i, j = shape[:2]
-        e = self.layout.rows * self.layout.weight.shape[3]
+    def affine(self) -> tuple[Affine, bool]:
+        """Scale and bias for the kernels, and whether parents differ."""
+        layout = self.layout
+        shapes = [x.shape for x in (self.scale, self.bias) if x is not None]
+        i, j = torch.broadcast_shapes((1, 1, 1), *shapes)[:2]
+        e = layout.d_parent
         scale, bias = (
             None if x is None else copied(x.expand(i, j, e).transpose(1, 2), torch.float32)
             for x in (self.scale, self.bias)
         )
-        return scale, bias, (e * j if i > 1 else 0, j, int(j > 1))
+        return Affine(scale, bias, e * j if i > 1 else 0, j), j > 1
 
-    def stages(self, q_pad: int) -> int:
-        """How many children ahead a program reads."""
-        size = q_pad * (64 + self.columns) * self.layout.poses.element_size()
-        if self.affine[2][0]:
-            size += 2 * 64 * self.columns * 4
-        return max(1, min(4, ROOM // size))
+    def sizes(self, q_pad: int, rows: int = 1, j_in: int | None = None) -> VoteSizes:
+        """Return sizes to compile in; products in float32 are exact while they fit registers."""
+        layout = self.layout
+        precision = layout.long_sum_precision if rows * q_pad <= 32 else layout.precision
+        return layout.sizes(
+            q_pad, warps=self.warps, j_tile=self.j_tile, j_in=j_in, precision=precision
+        )
 
-    def precision(self, wide: int) -> str:
-        """Exact products in float32 if they are so narrow that registers hold what they need."""
-        return self.layout.summed_precision if wide <= 32 else self.layout.precision
-
-    def common(self) -> dict[str, object]:
-        """What all kernels are compiled for."""
-        scale, bias, spans = self.affine
+    def options(self) -> dict[str, Any]:
+        """Return what kernels that visit children one by one are compiled for."""
+        affine, by_parent = self.affine
+        q_pad = self.layout.cast_pad
+        size = q_pad * (ROWS + self.columns) * self.layout.poses.element_size()
+        if affine.child_span:
+            size += 2 * ROWS * self.columns * 4
         return {
-            "n_weights": self.layout.weight.shape[0],
-            "j_tile": self.j_tile,
+            "sizes": self.sizes(q_pad),
             "normalize": self.normalize,
-            "by_parent": spans[2] > 0,
-            "has_scale": scale is not None,
-            "has_bias": bias is not None,
+            "varied": affine.child_span > 0,
+            "by_parent": by_parent,
+            "stages": max(1, min(4, MAX_BUFFER_BYTES // size)),
             "num_warps": self.warps,
-            **self.layout.places(),
-            **self.layout.sizes(),
         }
 
-    def by_children(self) -> dict[str, object]:
-        """What kernels that go through children one by one are compiled for."""
-        q_pad = max(16, self.layout.pads[1])
-        return {
-            "q_pad": q_pad,
-            "groups": min(max(1, self.warps // 4), self.j_tile),
-            "varied": self.affine[2][0] > 0,
-            "stages": self.stages(q_pad),
-            **self.common(),
-            "precision": self.precision(q_pad),
-        }
-
-    def where(self) -> tuple[object, ...]:
-        """How the grid, scale and bias are read."""
-        poses, spans = self.layout.poses, self.affine[2]
-        return self.layout.geometry(), spans, *poses.shape[1:3], poses.stride(3)
+    def grid(self) -> tuple[tuple[int, int, int], int]:
+        """Return tiles, parts of the children and blocks of parents; and children of a part."""
+        tiles = self.layout.tiles
+        n_part, parts = split_children(tiles * self.blocks, self.layout.n_children, 4)
+        return (tiles, parts, self.blocks), n_part
 
 
-def pairwise_sums(votes: Scaled) -> tuple[Tensor, Tensor]:
-    """Totals and squares ``[n j e]``, in float32."""
-    total, squares = _through_children(votes, None, None, 1.0, squared=True)
-    return total, squares
+def pairwise_sums(votes: AffineVotes) -> tuple[Tensor, Tensor]:
+    """Return totals and squares ``[n j e]``, in float32."""
+    grid, n_part = votes.grid()
+    total, squares = (votes.layout.parent_buffer(grid[1]) for _ in range(2))
+    if votes.layout.n_windows:
+        sums_kernel[grid](
+            votes.layout.arguments(),
+            votes.affine[0],
+            None,
+            total,
+            squares,
+            n_part,
+            **votes.options(),
+        )
+    return _total(votes, total), _total(votes, squares)
 
 
-def pairwise_links(votes: Scaled, total: Tensor, factor: float) -> Tensor:
-    """Links ``[n i j]`` in the precision of the child poses."""
+def weighted_total(votes: AffineVotes, links: Tensor) -> Tensor:
+    """Return directions weighted by links ``[n i j]`` and summed, ``[n j e]``."""
+    grid, n_part = votes.grid()
+    total = votes.layout.parent_buffer(grid[1])
+    if votes.layout.n_windows:
+        sums_kernel[grid](
+            votes.layout.arguments(),
+            votes.affine[0],
+            links,
+            total,
+            None,
+            n_part,
+            **votes.options(),
+        )
+    return _total(votes, total)
+
+
+def _total(votes: AffineVotes, parts: Tensor) -> Tensor:
+    return votes.layout.unpack(parts.sum(dim=0), torch.float32)
+
+
+def pairwise_links(votes: AffineVotes, total: Tensor, factor: float) -> Tensor:
+    """Return links ``[n i j]`` in the precision of the child poses."""
     layout = votes.layout
-    links = layout.poses.new_empty(layout.n_windows, layout.n_children, layout.weight.shape[1])
-    _through_children(votes, layout.pack(total, torch.float32), links, factor)
+    links = layout.poses.new_empty(layout.n_windows, layout.n_children, layout.n_parents)
+    grid, n_part = votes.grid()
+    if layout.n_windows:
+        links_kernel[grid](
+            layout.arguments(),
+            votes.affine[0],
+            layout.pack(total, torch.float32),
+            links,
+            n_part,
+            factor,
+            **votes.options(),
+        )
     return links
 
 
-def weighed_total(votes: Scaled, links: Tensor) -> Tensor:
-    """Directions weighed by links ``[n i j]`` and summed, ``[n j e]``."""
-    return _through_children(votes, None, links, 1.0)[0]
-
-
-def _through_children(
-    votes: Scaled,
-    given: Tensor | None,
-    links: Tensor | None,
-    factor: float,
-    *,
-    squared: bool = False,
-) -> tuple[Tensor, Tensor]:
-    layout = votes.layout
-    n, i, j = layout.n_windows, layout.n_children, layout.weight.shape[1]
-    n_part, parts = split(votes.tiles * votes.blocks, i, 4)
-    shape = (0 if given is not None else parts, n, layout.rows, layout.weight.shape[3], j)
-    total = layout.poses.new_empty(shape, dtype=torch.float32)
-    squares = total.new_empty(shape if squared else 0)
-    if n:
-        scale, bias, _ = votes.affine
-        pairwise_kernel[(votes.tiles, parts, votes.blocks)](
-            layout.poses,
-            layout.packed_weight(),
-            scale,
-            bias,
-            given,
-            links,
-            total,
-            squares,
-            n,
-            i,
-            n_part,
-            *votes.where(),
-            factor,
-            linked=given is not None,
-            weighed=given is None and links is not None,
-            **votes.by_children(),
-        )
-    if given is not None:
-        return total, squares
-    summed = (x.sum(dim=0) if x.dim() == 5 else x for x in (total, squares))
-    total, squares = (layout.unpack(x, x.dtype) if x.dim() == 4 else x for x in summed)
-    return total, squares
-
-
 def pairwise_backward(
-    votes: Scaled, linear: Tensor, square: Tensor | None, links: Tensor | None, *, shifts: bool
+    votes: AffineVotes, linear: Tensor, square: Tensor | None, links: Tensor | None, *, shifts: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of child poses ``[b h w t d]``, weight, scale and bias.
+    """Return gradients of child poses ``[b h w t d]``, weight, scale and bias.
 
-    The gradient of a direction is linear + square u, or links (linear - 2 u); the first two are
-    ``[n j e]``. Gradients that are not needed are empty: of the scale if there is none, of the bias
-    unless ``shifts``.
+    The gradient of a direction is linear + square u, or links (linear - 2 u). Linear and square are
+    ``[n j e]``. Gradients that are not needed are empty: that of a missing scale, and that of the
+    bias unless ``shifts``.
     """
     layout = votes.layout
     linear = layout.pack(linear, torch.float32)
     square = None if square is None else layout.pack(square, torch.float32)
     d_poses = _child_gradient(votes, linear, square, links)
-    return d_poses, *_other_gradients(votes, linear, square, links, shifts=shifts)
+    products = _weight_products(votes, linear, square, links, shifts=shifts)
+    return d_poses, *_affine_gradients(votes, products, shifts=shifts)
 
 
 def _child_gradient(
-    votes: Scaled, linear: Tensor, square: Tensor | None, links: Tensor | None
+    votes: AffineVotes, linear: Tensor, square: Tensor | None, links: Tensor | None
 ) -> Tensor:
-    layout = votes.layout
-    n, i = layout.n_windows, layout.n_children
-    n_part, parts = split(votes.tiles * votes.blocks, i, 4)
+    layout, blocks = votes.layout, votes.blocks
     dtype = layout.poses.dtype
-    shape = (votes.blocks, n, i, layout.poses.shape[4])
-    unfolded = layout.poses.new_empty(shape, dtype=dtype if votes.blocks == 1 else torch.float32)
-    if n:
-        scale, bias, _ = votes.affine
-        pairwise_child_kernel[(votes.tiles, parts, votes.blocks)](
-            layout.poses,
-            layout.packed_weight(),
-            scale,
-            bias,
+    shape = (blocks, layout.n_windows, layout.n_children, layout.poses.shape[4])
+    unfolded = layout.poses.new_empty(shape, dtype=dtype if blocks == 1 else torch.float32)
+    grid, n_part = votes.grid()
+    if layout.n_windows:
+        pairwise_child_kernel[grid](
+            layout.arguments(),
+            votes.affine[0],
             linear,
             square,
             links,
             unfolded,
-            n,
-            i,
             n_part,
-            *votes.where(),
-            weighed=links is not None,
-            **votes.by_children(),
+            **votes.options(),
         )
-    return fold(layout, unfolded[0] if votes.blocks == 1 else unfolded.sum(dim=0).to(dtype))
+    return fold(layout, unfolded[0] if blocks == 1 else unfolded.sum(dim=0).to(dtype))
 
 
-def _other_gradients(
-    votes: Scaled, linear: Tensor, square: Tensor | None, links: Tensor | None, *, shifts: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _weight_products(
+    votes: AffineVotes,
+    linear: Tensor,
+    square: Tensor | None,
+    links: Tensor | None,
+    *,
+    shifts: bool,
+) -> Tensor:
+    """Return child poses times the gradient of votes ``[i p q r j]``, the last q being a one."""
     layout = votes.layout
-    n, i = layout.n_windows, layout.n_children
+    n, i, tiles = layout.n_windows, layout.n_children, layout.tiles
     p_pad, _, r_pad, j_pad = layout.pads
     _, j, q, r = layout.weight.shape
-    scale, bias, _ = votes.affine
-    apart = shifts or scale is not None
+    affine, by_parent = votes.affine
+    apart = shifts or affine.scale is not None
     rows = p_pad if apart else 1
-    q_pad = max(16 // rows, power(q + 1 if apart else q))
-    tiles = triton.cdiv(votes.tiles, max(1, min(SLOTS // (i * votes.blocks), votes.tiles)))
-    parts = triton.cdiv(votes.tiles, tiles) if n else 1
-    out = linear.new_zeros if not n else linear.new_empty
-    products = out(parts, i, rows, q_pad, r_pad, j_pad)
+    q_pad = max(16 // rows, next_power(q + 1 if apart else q))
+    n_tiles = ceil_div(tiles, max(1, min(MAX_CONCURRENT_PROGRAMS // (i * votes.blocks), tiles)))
+    parts = ceil_div(tiles, n_tiles) if n else 1
+    new = linear.new_empty if n else linear.new_zeros
+    products = new(parts, i, rows, q_pad, r_pad, j_pad)
     if n:
         pairwise_weight_kernel[(i, parts, votes.blocks)](
-            layout.poses,
-            layout.packed_weight(),
-            scale,
-            bias,
+            layout.arguments(),
+            affine,
             layout.by_tile(linear),
             None if square is None else layout.by_tile(square),
             links,
             products,
-            n,
-            i,
-            tiles,
-            *votes.where(),
-            q_pad=q_pad,
-            j_in=min(votes.j_tile, max(1, 16 // r_pad)),
+            n_tiles,
+            sizes=votes.sizes(q_pad, rows, j_in=min(votes.j_tile, max(1, 16 // r_pad))),
             apart=apart,
-            weighed=links is not None,
+            normalize=votes.normalize,
+            by_parent=by_parent,
             num_stages=2,
-            **votes.common() | {"precision": votes.precision(rows * q_pad)},
+            num_warps=votes.warps,
         )
-    products = products.sum(dim=0)[:, : layout.rows if apart else 1, :, :r, :j]
-    return _sorted(votes, products, shifts=shifts)
+    return products.sum(dim=0)[:, : layout.rows if apart else 1, :, :r, :j]
 
 
-def _sorted(votes: Scaled, products: Tensor, *, shifts: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of weight, scale and bias from ``[i p q r j]``, the last q being a one."""
-    weight = votes.layout.weight
-    t, _, q, r = weight.shape
+def _affine_gradients(
+    votes: AffineVotes, products: Tensor, *, shifts: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return gradients of weight, scale and bias from products ``[i p q r j]``."""
+    layout = votes.layout
+    t, j, q, r = layout.weight.shape
     d_scale, d_bias = products.new_empty(0), products.new_empty(0)
     if shifts and votes.bias is not None:
         d_bias = products[:, :, q].flatten(1, 2).transpose(1, 2).sum_to_size(votes.bias.shape)
     products = products[:, :, :q]
     if votes.scale is not None:
-        own = weight.permute(0, 2, 3, 1)[:, None].float()
-        by_entry = (products.unflatten(0, (-1, t)) * own).sum(dim=3).flatten(0, 1)
+        weight = layout.weight.permute(0, 2, 3, 1)[:, None].float()
+        by_entry = (products.unflatten(0, (-1, t)) * weight).sum(dim=3).flatten(0, 1)
         d_scale = by_entry.flatten(1, 2).transpose(1, 2).sum_to_size(votes.scale.shape)
-        factor = votes.expanded(votes.scale).unflatten(2, (-1, r))
+        factor = votes.scale.expand(layout.n_children, j, layout.d_parent).unflatten(2, (-1, r))
         products = products * factor.permute(0, 2, 3, 1)[:, :, None]
     d_weight = products.sum(dim=1).unflatten(0, (-1, t)).sum(dim=0).permute(0, 3, 1, 2)
-    return copied(d_weight, weight.dtype), d_scale.contiguous(), d_bias.contiguous()
+    return copied(d_weight, layout.weight.dtype), d_scale.contiguous(), d_bias.contiguous()

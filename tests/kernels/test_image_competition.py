@@ -1,4 +1,4 @@
-"""EM routing over whole images, in Triton's interpreter; run by test_kernels.py as the others."""
+"""EM routing in which the parents of all windows compete, in Triton's interpreter."""
 
 from functools import partial
 
@@ -6,16 +6,11 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.kernel_cases import FUSED, IMAGE, Case, compare_routing
-from helpers.routings import route, sizes_for
-from torchcaps import kernels
+from helpers.kernel_cases import DTYPES, FUSED, IMAGE, Case, compare_routing
+from torchcaps.capsules import Votes, Window
 from torchcaps.layers.windows import same_child
-from torchcaps.routing import Sizes
-from torchcaps.votes import Votes, Window
 
-pytest_plugins = ["interpreter"]
-torch.set_num_threads(1)
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+pytestmark = pytest.mark.usefixtures("interpreter")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,8 +33,8 @@ def test_poses_too_large_for_squares_err_no_more(dtype: str) -> None:
 def test_the_parents_of_a_child_share_it_over_the_whole_image(name: str, iterations: int) -> None:
     inputs = {k: x.float() for k, x in IMAGE[name].inputs(torch.float32, "cpu").items()}
     votes = IMAGE[name].votes(inputs)
-    routing = tc.EMRouting(sizes_for(votes), iterations=iterations, implementation="fused")
-    given = route(routing, votes, inputs["activations"]).couplings.sum(dim=-1)  # [b i]
+    routing = tc.EMRouting(*votes.shape[1:], iterations=iterations, implementation="fused")
+    given = routing(votes, inputs["activations"]).couplings.sum(dim=-1)  # [b i]
     assert votes.child is not None
     total = torch.zeros(given.numel()).index_add(0, votes.child.flatten(), given.flatten())
     seen = votes.child.unique()
@@ -51,10 +46,8 @@ def test_a_child_that_one_window_sees_is_shared_within_it() -> None:
     torch.manual_seed(0)
     poses, weight = torch.randn(3, 9, 16), torch.randn(9, 4, 4, 4)
     activations, own = torch.rand(3, 9), torch.arange(27).reshape(3, 9)
-    routing = tc.EMRouting(Sizes(9, 4, 8, 16), implementation="fused")
-    alone, numbered = (
-        route(routing, Votes(poses, weight, child=c), activations) for c in (None, own)
-    )
+    routing = tc.EMRouting(9, 4, 16, implementation="fused")
+    alone, numbered = (routing(Votes(poses, weight, child=c), activations) for c in (None, own))
     for a, b in zip(numbered, alone, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -64,11 +57,9 @@ def test_no_images_at_all_are_routed() -> None:
     weight = torch.randn(8, 3, 2, 2, requires_grad=True)
     child = same_child((0, 2, 2), (2, 2), (1, 1), 2, poses.device)
     votes = Votes(poses, weight, child=child, window=Window((2, 2)))
-    routed = route(
-        tc.EMRouting(Sizes(8, 3, 8, 4), implementation="fused"), votes, torch.zeros(0, 8)
-    )
+    routed = tc.EMRouting(8, 3, 4, implementation="fused")(votes, torch.zeros(0, 8))
     assert [list(x.shape) for x in routed] == [[0, 3, 4], [0, 3], [0, 8, 3]]
-    for x in torch.autograd.grad(torch.cat([x.flatten() for x in routed]).sum(), (poses, weight)):
+    for x in torch.autograd.grad(sum(x.sum() for x in routed), (poses, weight)):
         assert torch.equal(x, torch.zeros_like(x))
 
 
@@ -79,22 +70,11 @@ def test_votes_of_any_size_stay_finite(votes: float) -> None:
     inputs["poses"][:, 2] *= votes  # a row that two windows see
     leaf = inputs["poses"].requires_grad_()
     given = case.votes(inputs)
-    routed = route(
-        tc.EMRouting(sizes_for(given), implementation="fused"), given, inputs["activations"]
-    )
+    routed = tc.EMRouting(*given.shape[1:], implementation="fused")(given, inputs["activations"])
     assert all(bool(x.isfinite().all()) for x in routed)
     loss = routed.poses.sum() + routed.activations.sum() + routed.couplings.square().sum()
     (gradient,) = torch.autograd.grad(loss, leaf)
     assert bool(gradient.isfinite().all())
-
-
-def test_only_em_routing_has_a_kernel_for_it() -> None:
-    inputs = {k: x.float() for k, x in IMAGE["strides"].inputs(torch.float32, "cpu").items()}
-    votes = IMAGE["strides"].votes(inputs)
-    assert kernels.obstacle(votes) == "parents of different windows compete"
-    with pytest.raises(ValueError, match="parents of different windows compete"):
-        route(tc.DynamicRouting(sizes_for(votes), implementation="fused"), votes)
-    assert tc.EMRouting(sizes_for(votes)).path(kernels.lowered(votes)) == "fused"
 
 
 def test_a_layer_of_the_whole_image_compiles() -> None:

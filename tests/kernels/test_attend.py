@@ -1,0 +1,104 @@
+"""The agreement step: its kernels, in Triton's interpreter."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, library
+
+import torchcaps as tc
+from helpers.kernel_cases import (
+    CASES,
+    DTYPES,
+    FUSED,
+    agreement,
+    compare,
+    compare_routing,
+    exact_agreement,
+    operator_arguments,
+    slow_but,
+)
+from torchcaps.capsules import Votes
+
+pytestmark = pytest.mark.usefixtures("interpreter")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", slow_but(["few windows", "linear vector", "no batch"], CASES))
+def test_an_agreement_step_errs_no_more_than_plain_pytorch(name: str, dtype: str) -> None:
+    case, kind = CASES[name], DTYPES[dtype]
+    got = agreement(case, kind, "cpu", fused=True)
+    plain = agreement(case, kind, "cpu", fused=False)
+    compare(got, plain, exact_agreement(case, kind, "cpu"), kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["linear matrix", "few windows"])
+@pytest.mark.parametrize("name", FUSED)
+def test_routings_err_no_more_than_the_plain_functions(name: str, case: str) -> None:
+    compare_routing(CASES[case], FUSED[name], torch.float32, "cpu")
+
+
+LOW = ["dynamic", "inverted attention", "inverted attention, activated", "em"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOW)
+def test_routings_err_no_more_in_bfloat16(name: str) -> None:
+    compare_routing(CASES["few windows"], FUSED[name], torch.bfloat16, "cpu")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4), (6, 1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("routing", [tc.DynamicRouting, tc.EMRouting])
+def test_a_bias_may_be_broadcast(routing: Any, shape: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    votes = Votes(torch.randn(2, 6, 4), torch.randn(6, 3, 2, 2), bias=torch.randn(shape))
+    activations = torch.rand(2, 6) if routing is tc.EMRouting else None
+    got, plain = (
+        routing(6, 3, 4, implementation=way)(votes, activations) for way in ("fused", "torch")
+    )
+    for a, b in zip(got, plain, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_operator_keeps_its_promises() -> None:
+    poses, weight, parents, window = operator_arguments()
+    torch.use_deterministic_algorithms(False)
+    arguments = (poses, weight, None, parents, window, 0.5, False)
+    library.opcheck(torch.ops.torchcaps.attend.default, arguments)
+
+
+class Layers(torch.nn.Module):
+    """Windows and classes with fused routings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        fused = {"implementation": "fused"}
+        routing = FUSED["inverted attention"](**fused)
+        self.conv = tc.ConvCapsules(
+            2, 3, 4, 4, kernel_size=2, stride=1, routing=routing, matrix=True
+        )
+        self.classes = tc.ClassCapsules(3, 4, 4, 4, routing=FUSED["dynamic"](**fused))
+
+    def forward(self, poses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        poses, activations, couplings = self.classes(self.conv(tc.Capsules(poses)))
+        return poses, activations, couplings
+
+
+def test_layers_compile_export_and_lower_their_precision() -> None:
+    torch.use_deterministic_algorithms(False)
+    torch.manual_seed(0)
+    layers, poses = Layers(), torch.randn(2, 3, 3, 2, 4)
+    expected = layers(poses)
+    compiled = torch.compile(layers, fullgraph=True, backend="aot_eager")(poses)
+    exported = torch.export.export(layers, (poses,)).module()(poses)
+    for out in (compiled, exported):
+        for a, b in zip(out, expected, strict=True):
+            torch.testing.assert_close(a, b)
+    compiled[0].sum().backward()
+    gradient = layers.conv.weight.grad
+    assert gradient is not None
+    assert bool(gradient.isfinite().all())
+    with torch.autocast("cpu", torch.bfloat16):
+        low = layers(poses)
+    torch.testing.assert_close(low[0].float(), expected[0], rtol=0.05, atol=0.05)
