@@ -46,7 +46,8 @@ def attend_backward_kernel(
     links = open_links(0, votes, sizes)
     d_sum = tl.load(d_sums + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
     d_sum = tl.reshape(d_sum, sizes.tile)
-    total = tl.zeros(sizes.tile, dtype=tl.float32)
+    shape: tl.constexpr = sizes.tile
+    total = tl.zeros(shape, dtype=tl.float32)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         cast, _ = cast_votes(i, tile, votes, sizes)

@@ -34,7 +34,8 @@ def attend_kernel(
     links = open_links(0, votes, sizes)
     query = tl.load(parents + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
     query = tl.reshape(query * (scale * 1.4426950408889634), sizes.tile)
-    total = tl.zeros(sizes.tile, dtype=tl.float32)
+    shape: tl.constexpr = sizes.tile
+    total = tl.zeros(shape, dtype=tl.float32)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         cast, _ = cast_votes(i, tile, votes, sizes)

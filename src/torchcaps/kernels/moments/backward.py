@@ -63,12 +63,12 @@ def survey_backward_kernel(
     """Write the sums over parents of c dc and of c of every slot, ``[n i 2]``."""
     tile = open_tile(0, votes, sizes)
     links = open_links(0, votes, sizes)
-    form = load_form(form, tile, links, votes, sizes)
+    numbers = load_form(form, tile, links, votes, sizes)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
-        d = vote_distance(i, tile, form, votes, sizes)
+        d = vote_distance(i, tile, numbers.center, votes, sizes)
         at, a = load_activations(activations, i, links, votes)
-        d_share = evaluate(form, d)
+        d_share = evaluate(form, numbers, d)
         c = load_couplings(couplings, i, links, sizes)
         d_mean = tl.sum(tl.sum(c * d_share, axis=3), axis=2)
         _, mean, total = coupling_gradient(d_share, d_mean, c, a, d_couplings, i, links, sizes)
@@ -110,15 +110,17 @@ def moments_backward_kernel(
     """
     tile = open_tile(0, votes, sizes)
     links = open_links(0, votes, sizes)
-    form = load_form(form, tile, links, votes, sizes)
-    mass = tl.zeros(sizes.link_tile, dtype=tl.float32)
-    first = tl.zeros(sizes.tile, dtype=tl.float32)
-    second = tl.zeros(sizes.tile, dtype=tl.float32)
+    numbers = load_form(form, tile, links, votes, sizes)
+    link_shape: tl.constexpr = sizes.link_tile
+    shape: tl.constexpr = sizes.tile
+    mass = tl.zeros(link_shape, dtype=tl.float32)
+    first = tl.zeros(shape, dtype=tl.float32)
+    second = tl.zeros(shape, dtype=tl.float32)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
-        d = vote_distance(i, tile, form, votes, sizes)
+        d = vote_distance(i, tile, numbers.center, votes, sizes)
         at, a = load_activations(activations, i, links, votes)
-        d_share = evaluate(form, d)
+        d_share = evaluate(form, numbers, d)
         c = load_couplings(couplings, i, links, sizes)
         d_mean = tl.sum(tl.sum(c * d_share, axis=3), axis=2)
         tl.store(d_activations + at, d_mean, mask=links.slot < votes.n_windows)

@@ -44,29 +44,32 @@ class Form(NamedTuple):
 
 @triton.jit
 def load_form(form, tile, links, votes, sizes: tl.constexpr):
-    """Return a form with the numbers of a tile in place of pointers."""
+    """Return a form with the numbers of a tile in place of pointers.
+
+    Numbers in place of None have no meaning: Triton 3.6 cannot return None.
+    """
     center = tl.load(form.center + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
     center = tl.reshape(center, sizes.tile)
-    square = form.square
-    if square is not None:
-        square = tl.load(square + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
+    square = center
+    if form.square is not None:
+        square = tl.load(form.square + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
         square = tl.reshape(square, sizes.tile)
-    linear = form.linear
-    if linear is not None:
-        linear = tl.load(linear + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
+    linear = center
+    if form.linear is not None:
+        linear = tl.load(form.linear + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
         linear = tl.reshape(linear, sizes.tile)
-    constant = form.constant
-    if constant is not None:
+    constant = center
+    if form.constant is not None:
         offsets = links.slot[:, :, None, None].to(tl.int64) * sizes.n_parents + links.parent
-        constant = tl.load(constant + offsets, mask=links.mask, other=0.0).to(tl.float32)
+        constant = tl.load(form.constant + offsets, mask=links.mask, other=0.0).to(tl.float32)
     return Form(center, constant, linear, square)
 
 
 @triton.jit
-def vote_distance(i, tile, form, votes, sizes: tl.constexpr):
-    """Return the distance of child i's votes from the center of a form."""
+def vote_distance(i, tile, center, votes, sizes: tl.constexpr):
+    """Return the distance of child i's votes from a center."""
     cast, _ = cast_votes(i, tile, votes, sizes)
-    return tl.reshape(cast, sizes.tile) - form.center
+    return tl.reshape(cast, sizes.tile) - center
 
 
 @triton.jit
@@ -79,14 +82,14 @@ def load_activations(activations, i, links, votes):
 
 
 @triton.jit
-def evaluate(form, d):
-    """Return a form's value at distance d, summed over the pose."""
+def evaluate(form, x, d):
+    """Return the value of a form, whose numbers are x, at distance d, summed over the pose."""
     if form.linear is not None and form.square is not None:
-        return form.constant + tl.sum(tl.sum(d * (form.linear + form.square * d), axis=4), axis=1)
+        return x.constant + tl.sum(tl.sum(d * (x.linear + x.square * d), axis=4), axis=1)
     elif form.linear is not None:
-        return form.constant + tl.sum(tl.sum(d * form.linear, axis=4), axis=1)
+        return x.constant + tl.sum(tl.sum(d * x.linear, axis=4), axis=1)
     else:
-        return form.constant + tl.sum(tl.sum(d * d * form.square, axis=4), axis=1)
+        return x.constant + tl.sum(tl.sum(d * d * x.square, axis=4), axis=1)
 
 
 @triton.jit
@@ -117,11 +120,11 @@ def survey_kernel(votes, form, log_sums, n_part, sizes: tl.constexpr, stages: tl
     """Write the log of the sum over parents of the exponentials of every slot, ``[n i]``."""
     tile = open_tile(0, votes, sizes)
     links = open_links(0, votes, sizes)
-    form = load_form(form, tile, links, votes, sizes)
+    numbers = load_form(form, tile, links, votes, sizes)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
-        d = vote_distance(i, tile, form, votes, sizes)
-        _, norm, largest = softmax(evaluate(form, d), links, sizes)
+        d = vote_distance(i, tile, numbers.center, votes, sizes)
+        _, norm, largest = softmax(evaluate(form, numbers, d), links, sizes)
         at = links.slot.to(tl.int64) * votes.n_children + i
         tl.store(log_sums + at, largest + tl.log(norm), mask=links.slot < votes.n_windows)
 
@@ -157,17 +160,19 @@ def moments_kernel(
     """
     tile = open_tile(0, votes, sizes)
     links = open_links(0, votes, sizes)
-    form = load_form(form, tile, links, votes, sizes)
-    mass = tl.zeros(sizes.link_tile, dtype=tl.float32)
-    first = tl.zeros(sizes.tile, dtype=tl.float32)
-    second = tl.zeros(sizes.tile, dtype=tl.float32)
+    numbers = load_form(form, tile, links, votes, sizes)
+    link_shape: tl.constexpr = sizes.link_tile
+    shape: tl.constexpr = sizes.tile
+    mass = tl.zeros(link_shape, dtype=tl.float32)
+    first = tl.zeros(shape, dtype=tl.float32)
+    second = tl.zeros(shape, dtype=tl.float32)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
-        d = vote_distance(i, tile, form, votes, sizes)
+        d = vote_distance(i, tile, numbers.center, votes, sizes)
         at, a = load_activations(activations, i, links, votes)
         step = i * sizes.n_parents
         if form.constant is not None:
-            c, norm, _ = softmax(evaluate(form, d), links, sizes)
+            c, norm, _ = softmax(evaluate(form, numbers, d), links, sizes)
             scale = 1.0 / norm
             if shares is not None:
                 scale *= tl.load(shares + at, mask=links.slot < votes.n_windows, other=0.0)

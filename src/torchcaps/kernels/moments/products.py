@@ -85,7 +85,8 @@ def product_child_kernel(
     pairs_mask = ((q < q_size) & (other < q_size))[:, None] & (column >= 0)[None, :]
     offsets = parent_offsets(window, p[:, None] * sizes.r_size + r[None, :], j, sizes)
     mask = row_mask[:, None] & column_mask[None, :]
-    slope = load_slopes(slopes, offsets, mask, sizes.tile)
+    shape: tl.constexpr = sizes.tile
+    slope = load_slopes(slopes, offsets, mask, shape)
     links = open_links(0, votes, sizes)
     d_child: tl.constexpr = sizes.p_size * q_size
     write = d_poses + window.to(tl.int64)[:, None] * (votes.n_children * d_child)

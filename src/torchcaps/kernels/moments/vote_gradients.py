@@ -23,7 +23,7 @@ __all__ = ["gaussian_child_kernel", "gaussian_weight_kernel"]
 
 
 class Slopes(NamedTuple):
-    """Center, f and h of the moments, and f' and h' of the logits, for a tile; None is zero."""
+    """Center, f and h of the moments, and f' and h' of the logits, for a tile."""
 
     center: Any
     f: Any
@@ -34,31 +34,32 @@ class Slopes(NamedTuple):
 
 @triton.jit
 def load_slopes(behind, ahead, offsets, mask, shape: tl.constexpr):
-    """Return the slopes of two forms for a tile."""
+    """Return the slopes of two forms for a tile; f' and h' have no meaning if they are None."""
     center = tl.load(behind.center + offsets, mask=mask, other=0.0).to(tl.float32)
     f = tl.load(behind.linear + offsets, mask=mask, other=0.0)
     h = tl.load(behind.square + offsets, mask=mask, other=0.0)
-    f_logits = ahead.linear
-    h_logits = ahead.square
-    if f_logits is not None:
-        f_logits = tl.reshape(tl.load(f_logits + offsets, mask=mask, other=0.0), shape)
-    if h_logits is not None:
-        h_logits = tl.reshape(tl.load(h_logits + offsets, mask=mask, other=0.0), shape)
+    f_logits = f
+    h_logits = h
+    if ahead.linear is not None:
+        f_logits = tl.load(ahead.linear + offsets, mask=mask, other=0.0)
+    if ahead.square is not None:
+        h_logits = tl.load(ahead.square + offsets, mask=mask, other=0.0)
+    f_logits = tl.reshape(f_logits, shape)
+    h_logits = tl.reshape(h_logits, shape)
     return Slopes(center, tl.reshape(f, shape), tl.reshape(h, shape), f_logits, h_logits)
 
 
 @triton.jit
-def vote_gradient(d, r, dl, slopes):
-    """Return r (f + h d) + dl (f' + h' d)."""
-    if slopes.f_logits is not None and slopes.h_logits is not None:
-        constant = r * slopes.f + dl * slopes.f_logits
-        return constant + (r * slopes.h + dl * slopes.h_logits) * d
-    elif slopes.f_logits is not None:
-        return r * slopes.f + dl * slopes.f_logits + r * slopes.h * d
-    elif slopes.h_logits is not None:
-        return r * slopes.f + (r * slopes.h + dl * slopes.h_logits) * d
+def vote_gradient(d, r, dl, x, ahead):
+    """Return r (f + h d) + dl (f' + h' d), with the slopes x."""
+    if ahead.linear is not None and ahead.square is not None:
+        return r * x.f + dl * x.f_logits + (r * x.h + dl * x.h_logits) * d
+    elif ahead.linear is not None:
+        return r * x.f + dl * x.f_logits + r * x.h * d
+    elif ahead.square is not None:
+        return r * x.f + (r * x.h + dl * x.h_logits) * d
     else:
-        return r * (slopes.f + slopes.h * d)
+        return r * (x.f + x.h * d)
 
 
 @triton.jit
@@ -77,7 +78,8 @@ def gaussian_child_kernel(
     """Write the gradient of child poses by window, ``[n i d]``; couplings of None are uniform."""
     tile = open_tile(0, votes, sizes)
     links = open_links(0, votes, sizes)
-    slopes = load_slopes(behind, ahead, tile.offsets, tile.mask, sizes.tile)
+    shape: tl.constexpr = sizes.tile
+    slopes = load_slopes(behind, ahead, tile.offsets, tile.mask, shape)
     center = tl.reshape(slopes.center, sizes.tile)
     d_child: tl.constexpr = sizes.p_size * sizes.q_size
     write = d_poses + tile.window.to(tl.int64)[:, None] * (votes.n_children * d_child)
@@ -100,7 +102,7 @@ def gaussian_child_kernel(
             dl = dl.to(tl.float32)
         r = r[:, None, :, :, None, :]
         dl = dl[:, None, :, :, None, :]
-        d_votes = vote_gradient(d, r, dl, slopes)
+        d_votes = vote_gradient(d, r, dl, slopes, ahead)
         d_votes = tl.reshape(d_votes, [64, sizes.columns]).to(sizes.operand)
         rows = tl.dot(d_votes, tl.trans(w), input_precision=sizes.precision)
         tl.store(write + i * d_child, rows, mask=tile.poses_mask)
@@ -171,7 +173,7 @@ def gaussian_weight_kernel(
             d = tl.reshape(cast - slopes.center, shape)
             r = r[None, :, :, None]
             dl = dl[None, :, :, None]
-            d_votes = vote_gradient(d, r, dl, slopes)
+            d_votes = vote_gradient(d, r, dl, slopes, ahead)
             d_votes = tl.reshape(d_votes, [columns, 64]).to(sizes.operand)
             total = tl.dot(d_votes, poses, total, input_precision=sizes.precision)
     write = (part.to(tl.int64) * votes.n_children + child)[None, :]

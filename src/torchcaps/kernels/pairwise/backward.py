@@ -51,9 +51,8 @@ def pairwise_child_kernel(
     first = block * sizes.j_tile
     tile = open_tile(first, votes, sizes)
     at, at_mask = affine_offsets(first, affine, sizes, by_parent)
-    loaded = affine
     if not varied:
-        loaded = load_affine(affine, at, at_mask)
+        scale, bias = load_affine(affine, at, at_mask)
     f = tl.load(linear + tile.offsets, mask=tile.mask, other=0.0)
     f = tl.reshape(f, sizes.tile)
     if links is None:
@@ -67,10 +66,9 @@ def pairwise_child_kernel(
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         cast, w = cast_votes(i, tile, votes, sizes)
-        entries = loaded
         if varied:
-            entries = load_affine(affine, at + i * affine.child_span, at_mask)
-        u = apply_affine(tl.reshape(cast, sizes.tile), entries)
+            scale, bias = load_affine(affine, at + i * affine.child_span, at_mask)
+        u = apply_affine(tl.reshape(cast, sizes.tile), scale, bias, affine)
         if normalize:
             inverse = inverse_length(tl.sum(tl.sum(u * u, axis=4), axis=1))
             u = u * inverse[:, None, :, :, None, :]
@@ -85,7 +83,7 @@ def pairwise_child_kernel(
             gradient = gradient - u * along[:, None, :, :, None, :]
             gradient = gradient * inverse[:, None, :, :, None, :]
         if affine.scale is not None:
-            gradient = gradient * entries.scale
+            gradient = gradient * scale
         gradient = tl.reshape(gradient, [64, sizes.columns]).to(sizes.operand)
         rows = tl.dot(gradient, tl.trans(w), input_precision=sizes.precision)
         tl.store(write + i * d_child, rows, mask=tile.poses_mask)

@@ -57,23 +57,23 @@ def affine_offsets(first, affine, sizes: tl.constexpr, by_parent: tl.constexpr):
 
 @triton.jit
 def load_affine(affine, at, mask):
-    """Return scale and bias with the numbers of a tile in place of pointers."""
-    scale = affine.scale
-    if scale is not None:
-        scale = tl.load(scale + at, mask=mask, other=0.0)[None, :, None, :, :, :]
-    bias = affine.bias
-    if bias is not None:
-        bias = tl.load(bias + at, mask=mask, other=0.0)[None, :, None, :, :, :]
-    return Affine(scale, bias, affine.child_span, affine.entry_span)
+    """Return scale and bias of a tile; a number in place of None has no meaning."""
+    scale = at
+    if affine.scale is not None:
+        scale = tl.load(affine.scale + at, mask=mask, other=0.0)[None, :, None, :, :, :]
+    bias = at
+    if affine.bias is not None:
+        bias = tl.load(affine.bias + at, mask=mask, other=0.0)[None, :, None, :, :, :]
+    return scale, bias
 
 
 @triton.jit
-def apply_affine(cast, affine):
+def apply_affine(cast, scale, bias, affine):
     """Return votes scaled and shifted."""
     if affine.scale is not None:
-        cast = cast * affine.scale
+        cast = cast * scale
     if affine.bias is not None:
-        cast = cast + affine.bias
+        cast = cast + bias
     return cast
 
 
@@ -104,19 +104,18 @@ def sums_kernel(
     first = tl.program_id(2) * sizes.j_tile
     tile = open_tile(first, votes, sizes)
     at, at_mask = affine_offsets(first, affine, sizes, by_parent)
-    loaded = affine
     if not varied:
-        loaded = load_affine(affine, at, at_mask)
-    total = tl.zeros(sizes.tile, dtype=tl.float32)
-    square = tl.zeros(sizes.tile, dtype=tl.float32)
+        scale, bias = load_affine(affine, at, at_mask)
+    shape: tl.constexpr = sizes.tile
+    total = tl.zeros(shape, dtype=tl.float32)
+    square = tl.zeros(shape, dtype=tl.float32)
     places = open_links(first, votes, sizes)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         cast, _ = cast_votes(i, tile, votes, sizes)
-        entries = loaded
         if varied:
-            entries = load_affine(affine, at + i * affine.child_span, at_mask)
-        u = apply_affine(tl.reshape(cast, sizes.tile), entries)
+            scale, bias = load_affine(affine, at + i * affine.child_span, at_mask)
+        u = apply_affine(tl.reshape(cast, sizes.tile), scale, bias, affine)
         if normalize:
             inverse = inverse_length(tl.sum(tl.sum(u * u, axis=4), axis=1))
             u = u * inverse[:, None, :, :, None, :]
@@ -129,10 +128,10 @@ def sums_kernel(
             square += u * u
     size: tl.constexpr = sizes.p_size * sizes.r_size * sizes.n_parents
     offsets = tile.offsets + tl.program_id(1).to(tl.int64) * votes.n_windows * size
-    shape: tl.constexpr = [64, sizes.columns]
-    tl.store(totals + offsets, tl.reshape(total, shape), mask=tile.mask)
+    flat: tl.constexpr = [64, sizes.columns]
+    tl.store(totals + offsets, tl.reshape(total, flat), mask=tile.mask)
     if links is None:
-        tl.store(squares + offsets, tl.reshape(square, shape), mask=tile.mask)
+        tl.store(squares + offsets, tl.reshape(square, flat), mask=tile.mask)
 
 
 @triton.jit
@@ -153,19 +152,17 @@ def links_kernel(
     first = tl.program_id(2) * sizes.j_tile
     tile = open_tile(first, votes, sizes)
     at, at_mask = affine_offsets(first, affine, sizes, by_parent)
-    loaded = affine
     if not varied:
-        loaded = load_affine(affine, at, at_mask)
+        scale, bias = load_affine(affine, at, at_mask)
     total = tl.load(totals + tile.offsets, mask=tile.mask, other=0.0)
     total = tl.reshape(total, sizes.tile)
     places = open_links(first, votes, sizes)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         cast, _ = cast_votes(i, tile, votes, sizes)
-        entries = loaded
         if varied:
-            entries = load_affine(affine, at + i * affine.child_span, at_mask)
-        u = apply_affine(tl.reshape(cast, sizes.tile), entries)
+            scale, bias = load_affine(affine, at + i * affine.child_span, at_mask)
+        u = apply_affine(tl.reshape(cast, sizes.tile), scale, bias, affine)
         if normalize:
             inverse = inverse_length(tl.sum(tl.sum(u * u, axis=4), axis=1))
             u = u * inverse[:, None, :, :, None, :]
