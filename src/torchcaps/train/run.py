@@ -33,13 +33,13 @@ from torchcaps.train.diagnose import culprit
 from torchcaps.train.evaluation.score import score
 from torchcaps.train.facts import peak_mib, result_row
 from torchcaps.train.images import Sources
-from torchcaps.train.optimizers import lr_factor, make_optimizers, set_lr
+from torchcaps.train.optimizers import lr_factor, set_lr
 from torchcaps.train.outputs.board import Board
 from torchcaps.train.outputs.folder import RunFolder
 from torchcaps.train.outputs.report import Now, Rate, Reporter
 from torchcaps.train.process import Process
 from torchcaps.train.signals import InterruptedRunError, Stop
-from torchcaps.train.step import GraphedStep, NonFiniteError, Step
+from torchcaps.train.step import GraphedStep, NonFiniteError, make_step
 
 __all__ = ["Run", "TrainingError"]
 
@@ -104,10 +104,8 @@ class Run:
             )
         if recipe.compile:
             forward = compiled(forward)
-        optimizer, ascent = make_optimizers(recipe, network, device)
-        self.step = Step(recipe, network, forward, optimizer, ascent, self.process)
-        graphed = device.type == "cuda" and self.step.capturable
-        self.take: Callable[..., None] = GraphedStep(self.step) if graphed else self.step
+        self.take = make_step(recipe, network, self.process, forward)
+        self.step = self.take.step if isinstance(self.take, GraphedStep) else self.take
         self.averaged: Network | None = None
         self.average: dict[str, Tensor] = {}
         if recipe.average:

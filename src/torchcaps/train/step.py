@@ -15,10 +15,11 @@ from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.routing.base import Routing
 from torchcaps.train.evaluation.score import autocast, right, truth
+from torchcaps.train.optimizers import make_optimizers
 from torchcaps.train.process import Process
 from torchcaps.votes import Votes
 
-__all__ = ["GraphedStep", "NonFiniteError", "Step", "total_loss"]
+__all__ = ["GraphedStep", "NonFiniteError", "Step", "make_step", "total_loss"]
 
 
 class NonFiniteError(ArithmeticError):
@@ -228,6 +229,28 @@ class GraphedStep:
         self.batch = own
         _put_back(self.step, kept)
         torch.cuda.set_rng_state(state)
+
+
+def make_step(
+    recipe: Recipe,
+    network: Network,
+    process: Process,
+    forward: Callable[..., Output] | None = None,
+) -> Step | GraphedStep:
+    """Return the training step of a recipe: call it with a batch to update the network once.
+
+    On a GPU the step is replayed as a CUDA graph where the optimizer and the recipe allow it.
+
+    Args:
+        recipe: the recipe to train.
+        network: the network to train, on the process's device.
+        process: this process.
+        forward: the network after compilation or wrapping; by default the network itself.
+    """
+    optimizer, ascent = make_optimizers(recipe, network, process.device)
+    forward = network if forward is None else forward
+    step = Step(recipe, network, forward, optimizer, ascent, process)
+    return GraphedStep(step) if step.capturable else step
 
 
 def _snapshot(step: Step) -> dict[str, Any]:
