@@ -43,7 +43,7 @@ from torchcaps.data import (
     Transform,
     load,
 )
-from torchcaps.train.facts import revision
+from torchcaps.provenance import revision
 
 try:
     from PIL import Image, ImageOps

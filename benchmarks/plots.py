@@ -10,8 +10,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from torchcaps.bench import headline, read, table
-from torchcaps.storage import write_text
+from torchcaps.results import headline, read_speed, speed_table, write_between
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -22,13 +21,13 @@ ROOT = Path(__file__).parent.parent
 def draw(axis: str, folder: Path) -> bool:
     """Write speed-AXIS.png and return True, if some line has at least three points."""
     lines: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in read(ROOT / "results" / "speed.csv"):
-        varied = any(row[key] for key in ("classes", "side", "pose"))
-        if row["mode"] != "train" or not row[axis] or varied:
+    for row in read_speed(ROOT / "results" / "speed.csv"):
+        x = getattr(row, axis)
+        if row.mode != "train" or not x or row.sizes:
             continue
-        fixed = f"batch {row['batch']}" if axis == "iterations" else f"{row['iterations']} it."
-        name = f"{row['case']}, {row['implementation']}, {row['dtype']}, {fixed}"
-        lines[name][int(row[axis])] = float(row["images_per_s"])
+        fixed = f"batch {row.batch}" if axis == "iterations" else f"{row.iterations} it."
+        name = f"{row.case}, {row.implementation}, {row.dtype}, {fixed}"
+        lines[name][x] = row.images_per_s
     lines = {name: points for name, points in lines.items() if len(points) > 2}
     if not lines:
         return False
@@ -48,13 +47,6 @@ def draw(axis: str, folder: Path) -> bool:
     return True
 
 
-def write_table(page: Path, markdown: str) -> None:
-    """Write a table between the marks of a page."""
-    before, opened, rest = page.read_text().partition("<!-- speed -->\n")
-    _, closed, after = rest.partition("\n<!-- /speed -->")
-    write_text(page, before + opened + markdown + closed + after)
-
-
 def main() -> None:
     """Draw the plots, then write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -65,9 +57,9 @@ def main() -> None:
     for kind in ("batch", "iterations"):
         done = draw(kind, folder)
         sys.stdout.write(f"{kind}: {'drawn' if done else 'not enough rows'}\n")
-    rows = read(ROOT / "results" / "speed.csv")
-    write_table(ROOT / "README.md", table(headline(rows)))
-    write_table(ROOT / "docs" / "speed.md", table(rows))
+    rows = read_speed(ROOT / "results" / "speed.csv")
+    write_between(ROOT / "README.md", "speed", speed_table(headline(rows)))
+    write_between(ROOT / "docs" / "speed.md", "speed", speed_table(rows))
 
 
 if __name__ == "__main__":

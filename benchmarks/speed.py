@@ -13,8 +13,9 @@ from pathlib import Path
 
 import torch
 
-from torchcaps.bench import PLANS, Measured, Setting, append, measure, plan, rows_of, table
-from torchcaps.train.facts import revision
+from torchcaps.bench import PLANS, Measured, Setting, measure, plan, rows_of
+from torchcaps.provenance import revision
+from torchcaps.results import append_speed, speed_table
 
 ROOT = Path(__file__).parent.parent
 
@@ -41,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         plans = [plan(name) for name in options.plans]
-        append(options.out, [])
+        append_speed(options.out, [])
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if options.repeats < 1:
@@ -57,8 +58,8 @@ def main() -> None:
             rows = rows_of(measured, device=device, revision=revision())[len(measured) - len(new) :]
             if not new:
                 continue
-            append(options.out, rows)
-            sys.stdout.write("\n".join(table(rows).splitlines()[2:]) + "\n")
+            append_speed(options.out, rows)
+            sys.stdout.write("\n".join(speed_table(rows).splitlines()[2:]) + "\n")
             sys.stdout.flush()
 
 

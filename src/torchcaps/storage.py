@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and logs that outlive a torn last line."""
+"""Files that appear completely or not at all, and logs that survive a torn last line."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from torchcaps.errors import TorchcapsError
 __all__ = ["WriteError", "append_line", "read_lines", "sync_folder", "write_bytes", "write_text"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_TAIL = 1 << 16
+_TAIL_BYTES = 1 << 16
 
 
 class WriteError(TorchcapsError, OSError):
@@ -22,10 +22,10 @@ class WriteError(TorchcapsError, OSError):
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file that is either the old one or the new one, whenever the power goes.
+    """Write a file so that even a power cut leaves the old or the new content.
 
-    It is written beside its place under a name of its own, flushed to the disk and renamed; where
-    that fails nothing is left behind and :class:`WriteError` says why.
+    The content is written under a temporary name, flushed to the disk and renamed. A failure leaves
+    nothing behind and raises :class:`WriteError`.
     """
     path = Path(path)
     partial = temporary(path)
@@ -40,14 +40,14 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """:func:`write_bytes` of UTF-8 text."""
+    """Write UTF-8 text as :func:`write_bytes` does."""
     write_bytes(path, text.encode())
 
 
 def append_line(path: str | Path, line: str) -> None:
-    """Add a line to a log; a torn line that an earlier process left is cut off first.
+    """Add a line to a log, after removing a torn last line that an earlier process left.
 
-    Where the disk is full the log stays as it was and :class:`WriteError` says so.
+    On a full disk the log stays unchanged, and :class:`WriteError` is raised.
     """
     if "\n" in line:
         raise ValueError("a line of a log holds no line break; write one line at a time")
@@ -66,7 +66,7 @@ def append_line(path: str | Path, line: str) -> None:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The whole lines of a log, oldest first; a torn last one is left out, no file is no line."""
+    """Return the complete lines of a log, oldest first; none if there is no file."""
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last through a power cut, where folders can be synced."""
+    """Flush the names in a folder to the disk, where the system can."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -89,12 +89,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def temporary(path: Path) -> Path:
-    """A name beside a path that no other process takes."""
+    """Return a name beside a path that no other process uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file that must not exist yet, down to the disk."""
+    """Write a file that must not exist yet, and flush it to the disk."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -103,7 +103,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 @contextmanager
 def explained(path: Path, needed: int) -> Iterator[None]:
-    """Turn what the system refuses into one sentence about a path."""
+    """Turn errors of the system into :class:`WriteError` with one sentence about a path."""
     try:
         yield
     except OSError as error:
@@ -111,7 +111,7 @@ def explained(path: Path, needed: int) -> Iterator[None]:
 
 
 def reason(path: Path, needed: int, error: OSError) -> str:
-    """Why a write failed, and what to do."""
+    """Return the cause of a failed write and the remedy."""
     if error.errno in FULL:
         return (
             f"{path} cannot be written: it needs {needed} bytes and {_free(path.parent)} are free "
@@ -141,14 +141,14 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _end_of_whole_lines(handle: int) -> int:
-    """Where the last whole line of a file ends."""
+    """Return the end of the last complete line of a file."""
     end = os.lseek(handle, 0, os.SEEK_END)
     while end:
-        start = max(0, end - _TAIL)
+        start = max(0, end - _TAIL_BYTES)
         os.lseek(handle, start, os.SEEK_SET)
         block = os.read(handle, end - start)
-        found = block.rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        index = block.rfind(b"\n")
+        if index >= 0:
+            return start + index + 1
         end = start
     return 0

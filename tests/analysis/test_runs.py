@@ -10,7 +10,8 @@ from helpers.families import family
 from helpers.run_folders import SPEED, write_run
 from torchcaps import analysis
 from torchcaps.data import CenterCrop, Normalize
-from torchcaps.train.evaluation.files import find_place
+from torchcaps.results import read_speed
+from torchcaps.train.evaluation.trained import find_trained
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_runs_without_epochs_are_refused(tmp_path: Path) -> None:
 
 
 def test_costs_are_what_the_rows_say(speed: Path) -> None:
-    rows = analysis.read_speed(speed)
+    rows = read_speed(speed)
     assert len(rows) == 6
     assert rows[0].batch_ms == pytest.approx(10)
     assert rows[4].seconds_per_100_steps == pytest.approx(4)
@@ -78,7 +79,7 @@ sabour2017/mnist,train,fused,128,bfloat16,2,,128,,CPU
 
 def test_costs_of_other_sizes_batches_and_devices_are_not_compared(tmp_path: Path) -> None:
     (tmp_path / "speed.csv").write_text(MIXED)
-    rows = analysis.read_speed(tmp_path / "speed.csv")
+    rows = read_speed(tmp_path / "speed.csv")
     (curve,) = analysis.cost_by_iterations(rows, mode="train")
     assert curve.iterations == (3, 5)
     assert curve.batch_ms == pytest.approx((5, 20))
@@ -92,17 +93,18 @@ def test_costs_of_other_sizes_batches_and_devices_are_not_compared(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a,b\n1,2\n", "no column 'case'"),
-        (SPEED.replace("12800", "fast"), "cannot be read"),
-        (SPEED.replace("12800", "-1"), "above 0"),
+        ("a,b\n1,2\n", "known columns"),
+        (SPEED.replace("12800", "fast"), "row 2: images_per_s must be a number, not 'fast'"),
+        (SPEED.replace("12800", "-1"), "images_per_s must be a number of at least 0"),
+        (SPEED.replace("12800", "0"), "above 0"),
     ],
 )
 def test_other_tables_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "speed.csv").write_text(text)
     with pytest.raises(ValueError, match=reason):
-        analysis.read_speed(tmp_path / "speed.csv")
-    with pytest.raises(FileNotFoundError, match="torchcaps bench"):
-        analysis.read_speed(tmp_path / "none.csv")
+        read_speed(tmp_path / "speed.csv")
+    with pytest.raises(ValueError, match=r"cannot read .*none\.csv"):
+        read_speed(tmp_path / "none.csv")
 
 
 def test_a_run_folder_opens_with_its_data(tmp_path: Path) -> None:
@@ -110,7 +112,8 @@ def test_a_run_folder_opens_with_its_data(tmp_path: Path) -> None:
     subject = analysis.open_subject(run)
     assert subject.name == "demo/strokes-dynamic seed3"
     assert (subject.dataset, subject.run, subject.measure) == ("strokes", run, "top1")
-    assert subject.result["test"] == 97.25
+    assert subject.result is not None
+    assert subject.result.test == 97.25
     assert not subject.network.training
     batch = subject.batch(5)
     assert batch.images.shape == (5, 1, 28, 28)
@@ -130,9 +133,9 @@ def test_a_recipe_opens_by_name_if_it_was_trained_here(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="torchcaps train demo/strokes-em"):
-        find_place(Path("demo/strokes-em"))
+        find_trained(Path("demo/strokes-em"))
     run = write_run(tmp_path / "runs/demo/strokes-em/seed0", recipe="demo/strokes-em")
-    assert find_place(Path("demo/strokes-em")).resolve() == run
+    assert find_trained(Path("demo/strokes-em")).resolve() == run
     assert analysis.open_subject("demo/strokes-em").dataset == "strokes"
 
 

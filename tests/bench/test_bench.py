@@ -10,23 +10,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from torchcaps.bench import (
-    COLUMNS,
-    PLANS,
-    Measured,
-    Setting,
-    append,
-    headline,
-    measure,
-    read,
-    rows_of,
-    table,
-)
+from torchcaps.bench import PLANS, Measured, Setting, measure, rows_of
 from torchcaps.bench.measure import find_recipe, network, prepare
 from torchcaps.cli import app
 from torchcaps.models import CapsNet, EMCapsNet, build
 from torchcaps.models.network import Classifier
 from torchcaps.recipes import get
+from torchcaps.results import SpeedRow, append_speed, headline, read_speed, speed_table
 from torchcaps.routing import Routing
 from torchcaps.train.step import Step
 
@@ -40,8 +30,8 @@ def test_the_pages_show_the_record(page: str) -> None:
     text = (ROOT / page).read_text()
     shown = re.search(r"<!-- speed -->\n(.*?)\n<!-- /speed -->", text, re.DOTALL)
     assert shown is not None
-    rows = read(ROOT / "results" / "speed.csv")
-    assert shown[1] == table(headline(rows) if page == "README.md" else rows)
+    rows = read_speed(ROOT / "results" / "speed.csv")
+    assert shown[1] == speed_table(headline(rows) if page == "README.md" else rows)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/speed.md"])
@@ -72,15 +62,14 @@ def test_a_step_is_measured_and_becomes_a_row(tmp_path: Path) -> None:
     settings = [Setting("sabour2017/svhn", way, 1) for way in ("floor", "torch")]
     measured = [measure(setting, device=CPU, repeats=2) for setting in settings]
     floor, row = rows_of(measured, device=CPU, revision="abc")
-    assert tuple(row) == COLUMNS
-    assert row["iterations"] == "3"
+    assert row.iterations == 3
     share = measured[1].images_per_s / measured[0].images_per_s
-    assert row["share_of_floor"] == f"{share:.3f}"
-    assert floor["share_of_floor"] == "1.000"
+    assert row.share_of_floor == round(share, 3)
+    assert floor.share_of_floor == 1
     for _ in range(2):
-        append(tmp_path / "speed.csv", [row])
-    assert read(tmp_path / "speed.csv") == [row, row]
-    assert table([row, row]).count("sabour2017/svhn") == 1
+        append_speed(tmp_path / "speed.csv", [row])
+    assert read_speed(tmp_path / "speed.csv") == [row, row]
+    assert speed_table([row, row]).count("sabour2017/svhn") == 1
 
 
 @pytest.mark.parametrize("case", ["sabour2017/multimnist", "zhao2020/multimnist"])
@@ -158,13 +147,22 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(
 
 
 def test_tables_say_where_and_take_any_implementation() -> None:
-    row = dict.fromkeys(COLUMNS, "")
-    row |= {"case": "x", "mode": "train", "images_per_s": "5", "batch": "4"}
-    made = table(
-        row | {"gpu": gpu, "implementation": way, "iterations": count}
+    made = speed_table(
+        SpeedRow(
+            case="x",
+            mode="train",
+            implementation=way,
+            batch=4,
+            dtype="float32",
+            iterations=count,
+            images_per_s=5.0,
+            peak_mib=None,
+            share_of_floor=None,
+            gpu=gpu,
+        )
         for gpu in ("x86_64 CPU x2", "NVIDIA H200")
         for way in ("mine", "torch", "torch+compile")
-        for count in ("10", "9")
+        for count in (10, 9)
     )
     shown = [[cell.strip() for cell in line.split("|")] for line in made.splitlines()[2:]]
     ways = ("torch + compile", "torch", "mine")
@@ -178,7 +176,7 @@ def test_a_floor_is_one_of_the_same_sizes() -> None:
     settings = (small, large, replace(small, implementation="torch"))
     measured = [Measured(s, (t,), 1.0, 0.0) for s, t in zip(settings, (1.0, 4.0, 2.0), strict=True)]
     rows = rows_of(measured, device=CPU, revision="abc")
-    assert [row["share_of_floor"] for row in rows] == ["1.000", "1.000", "0.500"]
+    assert [row.share_of_floor for row in rows] == [1, 1, 0.5]
 
 
 def test_dense_votes_are_cast_before_they_are_routed() -> None:
@@ -201,7 +199,7 @@ def test_rows_are_kept_one_by_one_and_only_in_a_file_of_speeds(
     kept.touch()  # as a full disk leaves it
     command = ["bench", "--repeats", "1", "--keep", str(kept)]
     assert CliRunner().invoke(app, command).exit_code == 0
-    assert [row["batch"] for row in read(kept)] == ["1", "2"]
+    assert [row.batch for row in read_speed(kept)] == [1, 2]
 
     def stopped(setting: Setting, **settings: object) -> Measured:
         if setting.batch == 2:
@@ -210,11 +208,11 @@ def test_rows_are_kept_one_by_one_and_only_in_a_file_of_speeds(
 
     monkeypatch.setattr("torchcaps.bench.measure", stopped)
     assert CliRunner().invoke(app, command).exit_code != 0
-    assert [row["batch"] for row in read(kept)] == ["1", "2", "1"]
+    assert [row.batch for row in read_speed(kept)] == [1, 2, 1]
     other = tmp_path / "notes.csv"
     for text in ("recipe,seed\nx,1\n", "one line that does not end"):
         other.write_text(text)
         refused = CliRunner().invoke(app, ["bench", "--keep", str(other)])
         assert refused.exit_code == 1
-        assert f"{other} is no file of speeds" in refused.output
+        assert f"{other} is not a table of speeds" in refused.output
         assert other.read_text() == text

@@ -12,7 +12,7 @@ from helpers.repetitions import mark_slow_except
 from torchcaps import __version__, list_models
 from torchcaps.cli import app
 from torchcaps.recipes import RECIPES, get
-from torchcaps.train import train
+from torchcaps.train import TrainOptions, train
 from torchcaps.train.run import Run
 
 README = Path(__file__).parents[2] / "README.md"
@@ -21,11 +21,11 @@ DEMOS = [name for name in RECIPES if name.startswith("demo/")]
 
 @pytest.mark.parametrize("name", mark_slow_except(DEMOS, "demo/strokes-attention"))
 def test_every_routing_reaches_what_the_readme_says(name: str, tmp_path: Path) -> None:
-    row = train(get(name), out=tmp_path, device="cpu", tensorboard=False)
+    row = train(get(name), TrainOptions(out=tmp_path, device="cpu", tensorboard=False))
     routing = name.partition("strokes-")[2]
     shown = re.search(rf"^\| {routing} .*\| ([\d.]+) % \|$", README.read_text(), re.MULTILINE)
     assert shown is not None
-    assert row["test"] == pytest.approx(float(shown[1]), abs=2.5)
+    assert row.test == pytest.approx(float(shown[1]), abs=2.5)
 
 
 def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
@@ -42,13 +42,13 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
 def test_a_stopped_demo_goes_on_and_a_finished_one_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def between(self: Run, epoch: int) -> None:
+    def after_step(self: Run, epoch: int) -> None:
         self.stop.signal = signal.SIGINT
-        self._interrupt()
+        self.save_and_leave()
 
     words = ["demo", "attention", "--steps", "3", "--no-figures", "--out", str(tmp_path)]
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "_between", between)
+        patched.setattr(Run, "after_step", after_step)
         stopped = CliRunner().invoke(app, words)
     assert stopped.exit_code == 130
     assert "the same command goes on from here" in stopped.stderr
@@ -56,7 +56,7 @@ def test_a_stopped_demo_goes_on_and_a_finished_one_begins_anew(
     assert ended.exit_code == 0
     assert "resumed at step 1 of 3" in ended.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["attention"]
-    monkeypatch.setattr(Run, "_between", between)
+    monkeypatch.setattr(Run, "after_step", after_step)
     assert "the earlier run is kept in" in CliRunner().invoke(app, words).stdout
 
 

@@ -29,7 +29,7 @@ def test_a_run_ends_in_its_folder_and_in_the_record() -> None:
     assert "test " in result.stdout.splitlines()[-1]
     folder = Path("runs/demo/strokes-dynamic/seed0")
     row = json.loads((folder / "result.json").read_text())
-    assert row["modified"] == "limit=64 test_limit=50"
+    assert row["changes"] == {"limit": 64, "test_limit": 50}
     assert len(Path("results/accuracy.csv").read_text().splitlines()) == 2
     scored = invoke("evaluate", folder, "--device", "cpu", "--json")
     assert json.loads(scored.stdout)[str(folder)]["images"] == 10_000

@@ -64,7 +64,7 @@ def test_a_recipe_of_a_user_trains_resumes_and_is_scored(tmp_path: Path) -> None
     assert "resumed at step 7 of 20" in resumed.stdout
     run = Path("runs/me/strokes/seed0")
     row = json.loads((run / "result.json").read_text())
-    assert (row["recipe"], row["modified"]) == ("me/strokes", "")
+    assert (row["recipe"], row["changes"]) == ("me/strokes", {})
     weights = [folder / "weights.safetensors" for folder in (run, Path("whole"))]
     hashes = {hashlib.sha256(path.read_bytes()).hexdigest() for path in weights}
     assert len(hashes) == 1

@@ -26,6 +26,7 @@ from torchcaps.cli import app
 from torchcaps.figures.images import two_colors
 from torchcaps.figures.report import plain
 from torchcaps.figures.style import DPI
+from torchcaps.results import read_speed
 
 EFFORT = figures.Effort(samples=20, attacked=2, traced=2, pairs=1000, shown=3)
 APPLIES = {
@@ -146,10 +147,10 @@ def test_training_curves_of_several_runs_are_one_plot(tmp_path: Path) -> None:
 
 def test_costs_are_drawn_from_the_benchmarks_rows(tmp_path: Path) -> None:
     (tmp_path / "speed.csv").write_text(SPEED)
-    figure = figures.draw_cost(analysis.read_speed(tmp_path / "speed.csv"))
+    figure = figures.draw_cost(read_speed(tmp_path / "speed.csv"))
     check(figure, tmp_path / "cost")
     assert heights(figure.axes[1]) == [100, 120, 140]
-    rows = analysis.read_speed(tmp_path / "speed.csv")
+    rows = read_speed(tmp_path / "speed.csv")
     few = [row for row in rows if row.case.startswith("z")]
     check(figures.draw_cost(few), tmp_path / "few")
     trained = [replace(row, mode="train") for row in rows if row.mode == "inference"]

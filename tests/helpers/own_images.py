@@ -8,7 +8,7 @@ from PIL import Image
 
 from torchcaps import build, save
 from torchcaps.recipes import get
-from torchcaps.train.outputs.folder import described
+from torchcaps.train.outputs.folder import describe_run
 
 SMALL = ["--set", "limit=64", "--set", "epochs=1", "--set", "test_limit=50", "--device", "cpu"]
 SMALL += ["--no-tensorboard"]
@@ -27,7 +27,7 @@ def made(folder: str, *, data: str | None, n_classes: int) -> Path:
     """The run folder of a network for CIFAR-10, perhaps on a user's own images; not trained."""
     recipe = get("tsai2020/cifar10-simple")
     Path(folder).mkdir()
-    asked = described(recipe, 0, None if data is None else Path(data))
+    asked = describe_run(recipe, 0, None if data is None else Path(data))
     Path(folder, "run.json").write_text(json.dumps(asked))
     save(build(recipe.network, n_classes=n_classes), Path(folder, "weights.safetensors"))
     return Path(folder)

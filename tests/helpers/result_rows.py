@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from torchcaps.results import (
-    Row,
-)
+from torchcaps.results import AccuracyRow
 
 
-def row(recipe: str = "sabour2017/mnist", seed: int = 0, test: float = 99.7, **more: Any) -> Row:
-    given: dict[str, Any] = {
+def row(
+    recipe: str = "sabour2017/mnist", seed: int = 0, test: float = 99.7, **more: Any
+) -> AccuracyRow:
+    defaults: dict[str, Any] = {
         "validation": 99.5,
         "paper": 99.75,
         "parameters": 8_215_728,
@@ -16,7 +16,8 @@ def row(recipe: str = "sabour2017/mnist", seed: int = 0, test: float = 99.7, **m
         "seconds": 300.0,
         "images_per_s": 120_000.0,
         "peak_mib": 900.0,
-        "modified": "",
+        "recipe_epochs": 640,
+        "changes": {},
         "dirty": False,
         "commit": "abc1234",
         "gpu": "H200",
@@ -25,4 +26,4 @@ def row(recipe: str = "sabour2017/mnist", seed: int = 0, test: float = 99.7, **m
         "weights_sha256": "0" * 64,
         "command": "torchcaps train sabour2017/mnist",
     }
-    return Row(recipe=recipe, seed=seed, test=test, **{**given, **more})
+    return AccuracyRow(recipe=recipe, seed=seed, test=test, **{**defaults, **more})

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 import torchcaps as tc
+from helpers.result_rows import row as result_row
 from torchcaps.recipes import get
 
 SPEED = """\
@@ -28,10 +29,11 @@ def write_run(folder: Path, *, recipe: str = "demo/strokes-dynamic", epochs: int
     tc.save(tc.build(get(recipe).network), folder / "weights.safetensors")
     described = {"recipe": recipe, "seed": 0, "settings": {}, "data": None}
     (folder / "run.json").write_text(json.dumps(described))
-    (folder / "result.json").write_text(json.dumps({"recipe": recipe, "seed": 0, "test": 97.25}))
+    (folder / "result.json").write_text(json.dumps(result_row(recipe, test=97.25).to_dict()))
     with (folder / "metrics.jsonl").open("w") as file:
         for epoch in range(1, epochs + 1):
-            row = {"kind": "epoch", "epoch": epoch, "loss": 1 / epoch, "train": 90.0 + epoch}
+            row = {"kind": "epoch", "epoch": epoch, "step": epoch, "loss": 1 / epoch}
+            row["train"] = 90.0 + epoch
             row["validation"] = None if epoch == 1 else 91.0 + epoch
             file.write(json.dumps(row) + "\n")
     return folder

@@ -1,20 +1,23 @@
 """Short training runs, and a way to break one at a step."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import train
+from torchcaps.results import AccuracyRow
+from torchcaps.train import TrainOptions, train
 from torchcaps.train.outputs.report import Reporter
 from torchcaps.train.run import Run
 
 QUICK = {"limit": 320, "batch_size": 32, "epochs": 3, "test_limit": 100}
 
-quick = partial(train, device="cpu", tensorboard=False)
+
+def quick(recipe: Recipe, **options: Any) -> AccuracyRow:
+    """Train on the CPU without TensorBoard."""
+    return train(recipe, TrainOptions(**{"device": "cpu", "tensorboard": False, **options}))
 
 
 def small(routing: str = "dynamic", **changes: Any) -> Recipe:
@@ -34,14 +37,14 @@ class BrokenError(Exception):
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    usual = Run._between
+    usual = Run.after_step
 
-    def between(self: Run, epoch: int) -> None:
+    def after_step(self: Run, epoch: int) -> None:
         usual(self, epoch)
         if self.progress.step == step:
             raise BrokenError
 
-    monkeypatch.setattr(Run, "_between", between)
+    monkeypatch.setattr(Run, "after_step", after_step)
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from torchcaps.models.weights.files import describe, save_packed
 from torchcaps.models.weights.packed import SCALE
 from torchcaps.models.weights.pretrained import file_name, find_shipped
 from torchcaps.recipes import RECIPES
-from torchcaps.train.evaluation.files import find_place, find_recipe
+from torchcaps.train.evaluation.trained import find_recipe, find_trained
 
 
 def test_names_without_weights_are_told_which_have_them(weights: Path) -> None:
@@ -161,10 +161,10 @@ def test_a_recipe_is_scored_with_its_own_weights_and_a_stand_in_is_named(weights
     weights.mkdir()
     recipe, modern = "zhao2020/fashion-mnist", "zhao2020/fashion-mnist-modern"
     other = made(weights, modern)
-    assert find_place(Path(recipe)) == other
+    assert find_trained(Path(recipe)) == other
     own = made(weights, recipe)
-    assert find_place(Path(recipe)) == own
-    assert find_place(Path(modern)) == other
+    assert find_trained(Path(recipe)) == own
+    assert find_trained(Path(modern)) == other
     assert find_shipped(recipe) == other
     one = made(weights, "demo/strokes-dynamic")
     one.rename("elsewhere.safetensors")

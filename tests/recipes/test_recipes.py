@@ -21,7 +21,7 @@ from torchcaps.data.augment import as_float
 from torchcaps.recipes import RECIPES, Recipe, all_recipes, get
 from torchcaps.recipes.base import RANGES, SETTABLE
 from torchcaps.recipes.tsai2020 import NORMALIZE
-from torchcaps.results.tables import TITLES
+from torchcaps.results.summary import TITLES
 from torchcaps.routing import DiscriminativeRouting
 
 FIXED = [

@@ -17,7 +17,7 @@ from torchcaps.data import Batches, Draws
 from torchcaps.data.augment import as_float
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import CheckpointError, TrainingError, train
+from torchcaps.train import CheckpointError, TrainingError, TrainOptions, train
 from torchcaps.train.checkpoint.files import load_checkpoint
 from torchcaps.train.images import load_sources
 
@@ -76,7 +76,7 @@ def unspoilt(routing: str) -> tuple[tuple[str, ...], dict[int, dict[str, Tensor]
 
 
 def run(recipe: Recipe, out: Path, *, keep: int = 2) -> None:
-    train(recipe, out=out, device="cpu", tensorboard=False, save_every=0.0, keep=keep)
+    train(recipe, TrainOptions(out=out, device="cpu", tensorboard=False, save_every=0.0, keep=keep))
 
 
 def poisoned(routing: str, place: str, value: float, at: int, out: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from reliability.rows import ROWS
+from torchcaps.provenance import revision
 from torchcaps.storage import write_text
-from torchcaps.train.facts import revision
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "reliability.csv"

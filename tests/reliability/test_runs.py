@@ -14,7 +14,7 @@ from reliability.rows import ROWS
 from reliability.runs import ROUTINGS, prints
 from reliability.scorecard import check_rows
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import InterruptedRunError, train
+from torchcaps.train import InterruptedRunError, TrainOptions, train
 
 STEPS = 3
 EPOCHS = 2
@@ -44,13 +44,13 @@ def test_a_run_stopped_after_every_step_ends_like_one_that_was_not(
     tmp_path: Path, wanted: signal.Signals
 ) -> None:
     recipe = small("inverted-attention", average=0.9)
-    train(recipe, out=tmp_path / "unbroken", tensorboard=False)
+    train(recipe, TrainOptions(out=tmp_path / "unbroken", tensorboard=False))
     for at in range(STEPS * EPOCHS):
         with pytest.raises(InterruptedRunError) as caught:
-            train(asking(recipe, at, wanted), out=tmp_path / "run", tensorboard=False)
+            train(asking(recipe, at, wanted), TrainOptions(out=tmp_path / "run", tensorboard=False))
         assert caught.value.exit_code == 128 + wanted
         assert f"stopped at step {at + 1} of {STEPS * EPOCHS}" in str(caught.value)
-    train(recipe, out=tmp_path / "run", tensorboard=False)
+    train(recipe, TrainOptions(out=tmp_path / "run", tensorboard=False))
     assert prints(tmp_path / "run") == prints(tmp_path / "unbroken")
 
 
@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_bits_with_every_routing(routing: str, tmp_
         limit=160, test_limit=32, batch_size=8, epochs=1
     )
     for name, seed in (("one", 3), ("again", 3), ("other", 4)):
-        train(recipe, seed=seed, out=tmp_path / name, tensorboard=False)
+        train(recipe, TrainOptions(seed=seed, out=tmp_path / name, tensorboard=False))
     assert prints(tmp_path / "one") == prints(tmp_path / "again")
     assert prints(tmp_path / "one")[0] != prints(tmp_path / "other")[0]
 

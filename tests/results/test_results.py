@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 from helpers.result_rows import row
 from torchcaps.results import (
-    COLUMNS,
+    AccuracyRow,
+    CurvePoint,
     append_row,
     curve_path,
     keep_curve,
@@ -30,8 +32,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_columns_are_those_agreed() -> None:
     assert (
-        ",".join(COLUMNS) == "recipe,seed,test,validation,paper,parameters,epochs,seconds,"
-        "images_per_s,peak_mib,modified,dirty,commit,gpu,torch,date,weights_sha256,command"
+        ",".join(AccuracyRow.columns()) == "recipe,seed,test,validation,paper,parameters,epochs,"
+        "recipe_epochs,changes,seconds,images_per_s,peak_mib,dirty,commit,gpu,torch,date,"
+        "weights_sha256,command"
     )
 
 
@@ -88,9 +91,13 @@ def test_broken_files_get_one_sentence(tmp_path: Path) -> None:
     for content, message in (
         (b"", "must begin with the known columns"),
         (b"case,device\n1,2\n", "must begin with the known columns"),
-        (header + line[:40] + b"\n", r"row 2 has \d of 18 fields; remove it"),
+        (header + line[:40] + b"\n", r"row 2 has \d of 19 fields; remove it"),
         (header + line + line.replace(b"99.7,", b"good,"), "row 3: test must be a number, not"),
         (header + line.replace(b",no,", b",perhaps,"), "dirty must be yes or no"),
+        (header + line.replace(b"640,,", b"640,[],"), "changes must be a JSON object of settings"),
+        (header + line.replace(b"640,,", b"640,{1},"), "changes must be a JSON object of settings"),
+        (header + line.replace(b"99.7,", b","), "row 2: test must be a number, not ''"),
+        (header.replace(b"seed", b"test"), "must begin with the known columns"),
         (header + line.replace(b"99.7,", b"999,"), "row 2: test must be between 0 and 100"),
         (header + b"\xff" + line, "is not a table of results"),
         (header + b'"' + line, "is not a table of results"),
@@ -120,7 +127,7 @@ def test_any_bytes_give_rows_or_one_sentence(
     except ValueError as error:
         rows, said = [], str(error)
     assert str(path) in said
-    assert all(each.recipe and 0 <= each.test <= 100 for each in rows)
+    assert all(each.recipe and 0 <= (each.test or 0) <= 100 for each in rows)
 
 
 def test_an_unfinished_line_does_not_swallow_the_next_row(tmp_path: Path) -> None:
@@ -181,7 +188,7 @@ def test_mean_spread_and_n_are_over_seeds_of_the_unchanged_recipe() -> None:
         row(seed=0, test=99.0),
         row(seed=0, test=99.6),
         row(seed=1, test=99.8),
-        row(seed=2, test=50.0, modified="lr=0.1"),
+        row(seed=2, test=50.0, changes={"lr": 0.1}),
         row(seed=3, test=50.0, dirty=True),
         row("demo/strokes-em", test=95.0, paper=None, gpu="a CPU"),
         row("another/set", test=1.0),
@@ -199,11 +206,11 @@ def test_mean_spread_and_n_are_over_seeds_of_the_unchanged_recipe() -> None:
     assert mnist.mean == pytest.approx(99.7)
     assert mnist.spread == pytest.approx(0.02**0.5)
     assert found[1].spread is None
-    assert summarize([row(modified="epochs=3 of 640 lr=0.1")]) == []
+    assert summarize([row(epochs=3, changes={"lr": 0.1})]) == []
 
 
 def test_runs_of_fewer_epochs_say_so_and_stay_apart() -> None:
-    short: dict[str, Any] = {"epochs": 60, "modified": "epochs=60 of 640"}
+    short: dict[str, Any] = {"epochs": 60, "recipe_epochs": 640}
     rows = [row(test=99.7), row(seed=1, test=99.0, **short), row(seed=2, test=99.2, **short)]
     whole, part = summarize(rows)
     assert (whole.n, whole.mean, whole.of_epochs) == (1, 99.7, None)
@@ -211,22 +218,15 @@ def test_runs_of_fewer_epochs_say_so_and_stay_apart() -> None:
     assert "| 99.10 ± 0.14 | 99.20 | 2 | 60 of 640 |" in markdown(rows)
     longer = [row(seed=seed, test=99.8) for seed in range(2)]
     assert "of 640" not in markdown([*rows, *longer]), "shorter, and of no more seeds"
-    assert text([*rows, row(modified="lr=0.1")]).endswith(
+    assert text([*rows, row(changes={"lr": 0.1})]).endswith(
         "Runs not shown, of other settings or uncommitted code: 1.\n"
     )
-
-
-def test_rows_from_before_settings_were_named_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "accuracy.csv"
-    append_row(path, row(modified="no"))
-    append_row(path, row(modified="yes"))
-    assert [each.modified for each in read_rows(path)] == ["", "yes"]
 
 
 def test_a_page_shows_every_run(tmp_path: Path) -> None:
     page = tmp_path / "results.md"
     page.write_text("mine\n<!-- results -->\n<!-- /results -->\n")
-    rows = [row(), row(seed=1, modified="epochs=60 of 640 lr=0.1", epochs=60, dirty=True)]
+    rows = [row(), row(seed=1, epochs=60, changes={"lr": 0.1}, dirty=True)]
     weights = {"sabour2017/mnist": {"test": 99.7, "seed": 0, "store": "int8", "bytes": 8_558_720}}
     assert write_page(page, rows, weights)
     written = page.read_text()
@@ -240,10 +240,10 @@ def test_a_curve_is_short_and_keeps_its_ends_and_its_best(tmp_path: Path) -> Non
     path = curve_path(tmp_path / "accuracy.csv", row(seed=3))
     assert path == tmp_path / "curves" / "sabour2017-mnist-seed3.csv"
     epochs = [
-        {"epoch": n, "step": 10 * n, "lr": 1 / 3, "loss": 2 / n, "validation": 50.0, "seconds": n}
+        CurvePoint(epoch=n, step=10 * n, lr=1 / 3, loss=2 / n, validation=50.0, seconds=n)
         for n in range(1, 1000)
     ]
-    epochs[776]["validation"] = 99.4444
+    epochs[776] = replace(epochs[776], validation=99.4444)
     write_curve(path, epochs)
     lines = path.read_text().splitlines()
     assert len(lines) <= 1 + 200
@@ -253,19 +253,19 @@ def test_a_curve_is_short_and_keeps_its_ends_and_its_best(tmp_path: Path) -> Non
     assert lines[-1].startswith("999,")
     write_curve(path, epochs[:200])
     assert len(path.read_text().splitlines()) == 1 + 200
-    epochs[555]["test"] = 99.5
+    epochs[555] = replace(epochs[555], test=99.5)
     write_curve(path, epochs)
     lines = path.read_text().splitlines()
     assert len(lines) <= 1 + 200
     assert lines[0] == "epoch,step,lr,loss,train,validation,seconds,test"
     assert "556,5560,0.3333,0.0035971,,50.000,556.0,99.500" in lines
     assert any(line.startswith("777,") for line in lines)
-    write_curve(path, [{"epoch": 1, "step": 5, "validation": None}])
+    write_curve(path, [CurvePoint(epoch=1, step=5)])
     assert path.read_text().splitlines()[1:] == ["1,5,,,,,"]
 
 
 def test_runs_of_other_settings_have_curves_of_their_own(tmp_path: Path) -> None:
-    short = row(modified="epochs=60 of 640 lr=0.1")
+    short = row(epochs=60, changes={"lr": 0.1})
     assert curve_path("r/a.csv", short).name == "sabour2017-mnist-seed0-epochs-60-of-640-lr-0.1.csv"
 
 
@@ -274,7 +274,7 @@ def test_a_record_from_elsewhere_is_added_once_with_its_curves(tmp_path: Path) -
     append_row(here, row())
     for each in (row(), row(seed=1, date="2026-12-02")):
         append_row(there, each)
-        write_curve(curve_path(there, each), [{"epoch": 1}])
+        write_curve(curve_path(there, each), [CurvePoint(epoch=1, step=1)])
     assert merge(here, there) == 1
     assert merge(here, there) == 0
     assert [each.seed for each in read_rows(here)] == [0, 1]
@@ -326,11 +326,11 @@ def test_of_two_runs_of_a_seed_the_later_counts_in_whatever_order_they_come(tmp_
     mine, theirs = tmp_path / "mine.csv", tmp_path / "theirs" / "accuracy.csv"
     for record, one, loss in ((mine, new, 1.0), (theirs, old, 2.0)):
         append_row(record, one)
-        keep_curve(record, one, [{"epoch": 1, "loss": loss}])
+        keep_curve(record, one, [CurvePoint(epoch=1, step=1, loss=loss)])
     curve = curve_path(mine, new)
     before = curve.read_bytes()
     assert merge(mine, theirs) == 1
-    keep_curve(mine, old, [{"epoch": 1, "loss": 2.0}])
+    keep_curve(mine, old, [CurvePoint(epoch=1, step=1, loss=2.0)])
     assert curve.read_bytes() == before
     assert merge(theirs, mine) == 1
     assert curve_path(theirs, old).read_bytes() == before
@@ -338,7 +338,7 @@ def test_of_two_runs_of_a_seed_the_later_counts_in_whatever_order_they_come(tmp_
 
 def test_long_changes_have_curves_of_their_own() -> None:
     for letter in ("x", "图"):  # a file's name may have 255 bytes
-        names = {curve_path("", row(modified=f"{letter * 90}={n}")).name for n in range(2)}
+        names = {curve_path("", row(changes={letter * 90: n})).name for n in range(2)}
         assert len(names) == 2
         assert max(len(name.encode()) for name in names) < 150
 
@@ -346,7 +346,7 @@ def test_long_changes_have_curves_of_their_own() -> None:
 def test_a_bar_in_a_change_does_not_divide_a_table(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- results -->\n<!-- /results -->\n")
-    write_page(page, [row(modified="data=/a|b")], {})
+    write_page(page, [row(changes={"data": "/a|b"})], {})
     (line,) = (line for line in page.read_text().splitlines() if "data=" in line)
     assert r"data=/a\|b" in line
 
@@ -372,7 +372,7 @@ def test_a_record_that_cannot_be_written_gets_one_sentence(tmp_path: Path) -> No
 def test_a_lock_that_cannot_be_had_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchcaps.results.record.PATIENCE", 0.1)
+    monkeypatch.setattr("torchcaps.results.csv_file.LOCK_TIMEOUT_S", 0.1)
     held = FileLock(tmp_path / ".accuracy.csv.lock")
     with held, pytest.raises(OSError, match=r"added to \(The file lock .* --results"):
         append_row(tmp_path / "accuracy.csv", row())

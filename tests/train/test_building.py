@@ -6,10 +6,10 @@ from torch import nn
 
 import torchcaps as tc
 from torchcaps.recipes import get
-from torchcaps.train.averaging import NORMS
-from torchcaps.train.building import hasten_statistics
+from torchcaps.train.building import raise_norm_momentum
+from torchcaps.train.evaluation.evaluator import NORMS
 from torchcaps.train.evaluation.score import tensor_float
-from torchcaps.train.loop import _prepared
+from torchcaps.train.loop import torch_settings
 from torchcaps.train.process import Process
 
 
@@ -19,7 +19,7 @@ def test_running_statistics_forget_their_start_within_the_run(
     name: str, steps: int, left: float
 ) -> None:
     net = tc.build(name)
-    hasten_statistics(net, steps)
+    raise_norm_momentum(net, steps)
     norms = [m for m in net.modules() if isinstance(m, NORMS)]
     assert len(norms) == sum(name.endswith("running_var") for name, _ in net.named_buffers())
     assert any(isinstance(norm, tc.VoteNorm) for norm in norms)
@@ -34,7 +34,7 @@ def test_other_momenta_stay() -> None:
     net = tc.build("tsai2020/cifar10-resnet")
     norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
     norms[0].momentum = None
-    hasten_statistics(net, 1)
+    raise_norm_momentum(net, 1)
     assert [norm.momentum for norm in norms] == [None] + [0.1] * (len(norms) - 1)
 
 
@@ -53,7 +53,9 @@ def test_warnings_about_randomness_stay_warnings_after_a_run(
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        with _prepared(get("demo/strokes-em"), Process(torch.device("cuda")), False):
+        with torch_settings(
+            get("demo/strokes-em"), Process(torch.device("cuda")), deterministic=False
+        ):
             assert not torch.are_deterministic_algorithms_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:

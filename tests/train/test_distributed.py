@@ -36,8 +36,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchcaps.cli import app
 from torchcaps.recipes import get
-from torchcaps.train import run, train
-from torchcaps.train.evaluation import score as scoring
+from torchcaps.train import TrainOptions, train
+from torchcaps.train.evaluation import evaluator, score as scoring
 
 out, rank = Path(sys.argv[1]), os.environ["RANK"]
 commands = json.loads((out / "commands.json").read_text())
@@ -68,13 +68,13 @@ def look(network, source, **settings):
     return scoring.Score(0, len(source))
 
 
-whole, score, right = dist.destroy_process_group, run.score, scoring.right
-dist.destroy_process_group, run.score = destroy, look
+whole, score, right = dist.destroy_process_group, evaluator.score, scoring.right
+dist.destroy_process_group, evaluator.score = destroy, look
 recipe = get("demo/strokes-attention").variant("normed", network="choi2019/mnist", limit=16)
 for average in ("0", "0.9"):
     varied = recipe.override(batch_size=8, average=float(average))
-    train(varied, out=out / f"statistics{average}", device="cpu", tensorboard=False)
-dist.destroy_process_group, run.score = whole, score
+    train(varied, TrainOptions(out=out / f"statistics{average}", device="cpu", tensorboard=False))
+dist.destroy_process_group, evaluator.score = whole, score
 codes = {name: execute(words) for name, words in commands.items() if name != "stopped"}
 scoring.right = stop
 codes["stopped"] = execute(commands["stopped"])

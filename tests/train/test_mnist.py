@@ -8,7 +8,7 @@ import pytest
 from helpers.repetitions import mark_slow_except
 from torchcaps.data import missing_files
 from torchcaps.recipes import get
-from torchcaps.train import train
+from torchcaps.train import TrainOptions, train
 
 STEPS = {
     "dynamic": 600,
@@ -25,5 +25,6 @@ STEPS = {
 def test_every_routing_learns_mnist(routing: str, tmp_path: Path) -> None:
     recipe = get(f"demo/strokes-{routing}")
     recipe = replace(recipe, dataset="mnist", limit=STEPS[routing] * recipe.batch_size)
-    row = train(recipe, out=tmp_path, device="cpu", tensorboard=False)
-    assert row["test"] >= (95 if routing == "em" else 97)
+    row = train(recipe, TrainOptions(out=tmp_path, device="cpu", tensorboard=False))
+    assert row.test is not None
+    assert row.test >= (95 if routing == "em" else 97)

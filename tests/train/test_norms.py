@@ -11,13 +11,13 @@ from torch import nn
 import torchcaps as tc
 from torchcaps.errors import UsageError
 from torchcaps.recipes import RECIPES, get
-from torchcaps.train import train
-from torchcaps.train.building import check_recipe, spread
-from torchcaps.train.norms import SharedBatchNorm2d, share_statistics
+from torchcaps.train import TrainOptions, train
+from torchcaps.train.building import check_recipe, distribute
+from torchcaps.train.norms import GhostBatchNorm2d, use_ghost_batches
 from torchcaps.train.process import Process
 
 
-def pair(images: int, **settings: Any) -> tuple[nn.BatchNorm2d, SharedBatchNorm2d]:
+def pair(images: int, **settings: Any) -> tuple[nn.BatchNorm2d, GhostBatchNorm2d]:
     """A usual normalization and the one that takes its place, with weights that matter."""
     torch.manual_seed(0)
     usual = nn.BatchNorm2d(3, **settings).double()
@@ -25,9 +25,9 @@ def pair(images: int, **settings: Any) -> tuple[nn.BatchNorm2d, SharedBatchNorm2
         usual.weight.uniform_(0.5, 2)
         usual.bias.normal_()
     network = nn.Sequential(copy.deepcopy(usual))
-    share_statistics(network, images)
+    use_ghost_batches(network, images)
     (shared,) = network
-    assert isinstance(shared, SharedBatchNorm2d)
+    assert isinstance(shared, GhostBatchNorm2d)
     return usual, shared
 
 
@@ -95,13 +95,13 @@ def test_memory_format_and_precision_stay() -> None:
 def test_a_network_keeps_its_weights_and_their_names() -> None:
     network = tc.build("tsai2020/cifar10-resnet")
     before = dict(network.state_dict())
-    share_statistics(network, 16)
+    use_ghost_batches(network, 16)
     after = network.state_dict()
     assert list(after) == list(before)
     assert all(after[name] is before[name] or after[name].equal(before[name]) for name in before)
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
     assert norms
-    assert all(isinstance(norm, SharedBatchNorm2d) for norm in norms)
+    assert all(isinstance(norm, GhostBatchNorm2d) for norm in norms)
     assert network.training
     assert all(norm.training for norm in norms)
 
@@ -123,14 +123,12 @@ def test_a_run_normalizes_by_shares_and_its_weights_are_the_usual_network(tmp_pa
     small = {"limit": 64, "batch_size": 16, "test_limit": 32, "epochs": 1}
     rows = {}
     for images in (0, 4):
-        out = tmp_path / str(images)
-        rows[images] = train(
-            recipe.override(**small, norm_batch=images), out=out, device="cpu", tensorboard=False
-        )
-    assert "norm_batch=4" in rows[4]["modified"]
-    assert rows[0]["weights_sha256"] != rows[4]["weights_sha256"]
+        options = TrainOptions(out=tmp_path / str(images), device="cpu", tensorboard=False)
+        rows[images] = train(recipe.override(**small, norm_batch=images), options)
+    assert "norm_batch=4" in rows[4].modified
+    assert rows[0].weights_sha256 != rows[4].weights_sha256
     network = tc.load(tmp_path / "4" / "weights.safetensors")
-    assert not any(isinstance(m, SharedBatchNorm2d) for m in network.modules())
+    assert not any(isinstance(m, GhostBatchNorm2d) for m in network.modules())
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -138,4 +136,4 @@ def test_what_cannot_be_is_refused() -> None:
         check_recipe(get("sabour2017/mnist").override(norm_batch=16))
     recipe, gpu = get("tsai2020/cifar10-resnet"), Process(torch.device("cuda"), world=2)
     with pytest.raises(UsageError, match="set norm_batch to 0"):
-        spread(tc.build(recipe.network), recipe, 0, gpu, sync_batch_norm=True)
+        distribute(tc.build(recipe.network), recipe, 0, gpu, sync_batch_norm=True)

@@ -15,7 +15,7 @@ from torchcaps.analysis import open_subject
 from torchcaps.data import find, load_folder
 from torchcaps.models.weights.files import describe
 from torchcaps.recipes import RECIPES, get
-from torchcaps.train import train
+from torchcaps.train import TrainOptions, train
 from torchcaps.train.evaluation.score import Score
 from torchcaps.train.images import load_sources
 
@@ -183,11 +183,11 @@ def test_a_run_remembers_that_nothing_was_to_be_held_out(
     told = usual.override(hold_out=False)
     first, second = (told, usual) if asked else (usual, told)
     draw(Path("mine"), shape=(28, 28), count=20)
-    row = train(first, own_data="mine", out="run", device="cpu", tensorboard=False)
-    assert "hold_out" not in row["modified"]
-    assert (row["validation"] is None) == asked
+    row = train(first, TrainOptions(own_data="mine", out="run", device="cpu", tensorboard=False))
+    assert "hold_out" not in row.modified
+    assert (row.validation is None) == asked
     with pytest.raises(ValueError, match=f"hold_out {not asked} and not {asked}"):
-        train(second, own_data="mine", out="run", device="cpu")
+        train(second, TrainOptions(own_data="mine", out="run", device="cpu"))
     monkeypatch.setitem(RECIPES, RECIPE, usual)
     scored = invoke("evaluate", "run", "--split", "validation", "--device", "cpu")
     assert scored.exit_code == (2 if asked else 0)
@@ -237,7 +237,7 @@ def test_own_images_are_resized_where_that_was_asked_for(recipe: str) -> None:
     network = load("run/weights.safetensors")
     assert network.image_shape[1:] == ((32, 32) if recipe == RECIPE else (24, 24))  # a crop
     assert open_subject("run").batch(1).images.shape[2:] == (side, side)
-    assert f"resize={side}" in json.loads(Path("run/result.json").read_text())["modified"]
+    assert json.loads(Path("run/result.json").read_text())["changes"]["resize"] == side
     assert invoke("evaluate", "run", "--split", "validation").exit_code == 0
     assert invoke("evaluate", "run", "--data", "mine", "--split", "validation").exit_code == 0
     assert f"resize {side} and not 0" in one_sentence(invoke(*words[:-2]), 2)

@@ -33,7 +33,7 @@ def test_the_network_adapts_to_a_user_s_own_images() -> None:
     assert network.n_classes == 2
     row = json.loads(Path("run/result.json").read_text())
     assert row["test"] == 100
-    assert "data=mine" in row["modified"]
+    assert row["changes"]["data"] == "mine"
     for words in ([], ["--data", "mine"]):
         scored = invoke("evaluate", "run", *words, "--device", "cpu")
         assert "100.00 % of 20 images" in scored.stdout

@@ -16,7 +16,7 @@ from torchcaps.errors import UsageError
 from torchcaps.recipes import Measure, get
 from torchcaps.recipes.losses import cross_entropy
 from torchcaps.recipes.schedules import Clock
-from torchcaps.train import TrainingError, train
+from torchcaps.train import TrainingError, TrainOptions, train
 from torchcaps.train.checkpoint.files import checkpoints, load_checkpoint
 from torchcaps.train.checkpoint.saver import Saver
 from torchcaps.train.evaluation.files import evaluate_files
@@ -29,8 +29,8 @@ from torchcaps.train.step import Step, total_loss
 
 def test_one_seed_fixes_every_bit_and_another_changes_them(tmp_path: Path) -> None:
     rows = [quick(small(), seed=seed, out=tmp_path / str(n)) for n, seed in enumerate((3, 3, 4))]
-    assert rows[0]["weights_sha256"] == rows[1]["weights_sha256"]
-    assert rows[0]["weights_sha256"] != rows[2]["weights_sha256"]
+    assert rows[0].weights_sha256 == rows[1].weights_sha256
+    assert rows[0].weights_sha256 != rows[2].weights_sha256
     assert [m["loss"] for m in metrics(tmp_path / "0")] == [
         m["loss"] for m in metrics(tmp_path / "1")
     ]
@@ -56,8 +56,8 @@ def test_a_broken_run_goes_on_to_the_same_bits(
     heard = Listener()
     resumed = quick(recipe, out=tmp_path / "broken", reporter=heard)
     assert heard.said == ["resumed at step 14 of 30"]
-    assert resumed["weights_sha256"] == whole["weights_sha256"]
-    assert resumed["test"] == whole["test"]
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert resumed.test == whole.test
     for one, other in zip(metrics(tmp_path / "whole"), metrics(tmp_path / "broken"), strict=True):
         assert {one[key] for key in ("loss", "train", "validation", "lr")} == {
             other[key] for key in ("loss", "train", "validation", "lr")
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     assert "step-00000014" in heard.said[0]
     assert heard.said[0].startswith("warning: ")
     assert heard.said[1] == "resumed at step 13 of 30"
-    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert resumed.weights_sha256 == whole.weights_sha256
 
 
 def test_a_finished_run_is_not_trained_again_and_a_fresh_one_sets_it_aside(
@@ -89,7 +89,7 @@ def test_a_finished_run_is_not_trained_again_and_a_fresh_one_sets_it_aside(
 ) -> None:
     # rows of the same bits in the same second are one row, and these runs are that short
     dates = iter(f"2026-11-16T05:02:{second}Z" for second in range(10, 60))
-    monkeypatch.setattr("torchcaps.train.facts.date", lambda: next(dates))
+    monkeypatch.setattr("torchcaps.train.finish.date", lambda: next(dates))
     out, record = tmp_path / "run", tmp_path / "accuracy.csv"
     first = quick(small(), out=out, record=record)
     heard = Listener()
@@ -107,7 +107,7 @@ def test_the_epoch_is_chosen_on_held_out_images_and_the_test_set_scored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[Any] = []
-    usual = Run._score
+    usual = Run.accuracy
     given = iter([50.0, 70.0, 60.0])
 
     def pretend(self: Run, network: Any, source: Any, *how: Any) -> float:
@@ -115,10 +115,10 @@ def test_the_epoch_is_chosen_on_held_out_images_and_the_test_set_scored_once(
         usual(self, network, source, *how)
         return next(given, 33.0)
 
-    monkeypatch.setattr(Run, "_score", pretend)
+    monkeypatch.setattr(Run, "accuracy", pretend)
     row = quick(small(), out=tmp_path)
-    assert row["validation"] == 70.0
-    assert row["test"] == 33.0
+    assert row.validation == 70.0
+    assert row.test == 33.0
     assert len(scored) == 4
     assert len({id(source) for source in scored[:3]}) == 1
     assert scored[3] is not scored[0]
@@ -130,14 +130,14 @@ def test_the_epoch_is_chosen_on_held_out_images_and_the_test_set_scored_once(
 def test_epochs_that_a_busy_disk_skips_are_trained_again_and_the_best_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, recipe = Run._score, small(epochs=5, average=0.9)
+    usual, recipe = Run.accuracy, small(epochs=5, average=0.9)
     held_out = {10: 50.0, 20: 70.0, 30: 60.0, 40: 65.0}
 
     def pretend(self: Run, network: Any, source: Any, *how: Any) -> float:
         found = usual(self, network, source, *how)
         return found if source is self.sources.test else held_out.get(self.progress.step, 55.0)
 
-    monkeypatch.setattr(Run, "_score", pretend)
+    monkeypatch.setattr(Run, "accuracy", pretend)
     whole = quick(recipe, out=tmp_path / "whole")
     monkeypatch.setattr(Saver, "busy", property(lambda self: self.pending is not None))
     with monkeypatch.context() as patched:
@@ -149,15 +149,15 @@ def test_epochs_that_a_busy_disk_skips_are_trained_again_and_the_best_is_kept(
     heard = Listener()
     resumed = quick(recipe, out=tmp_path / "broken", reporter=heard)
     assert heard.said == ["resumed at step 20 of 50"]
-    assert (resumed["validation"], resumed["test"]) == (whole["validation"], whole["test"])
-    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert (resumed.validation, resumed.test) == (whole.validation, whole.test)
+    assert resumed.weights_sha256 == whole.weights_sha256
     assert [m["epoch"] for m in metrics(tmp_path / "broken")] == [1, 2, 3, 4, 5]
     assert (kept / "step-00000020").is_dir()
 
 
 def test_without_held_out_images_the_last_epoch_counts(tmp_path: Path) -> None:
     row = quick(small(hold_out=False), out=tmp_path)
-    assert row["validation"] is None
+    assert row.validation is None
     saved = load(tmp_path / "weights.safetensors").state_dict()
     kept = load_checkpoint(tmp_path / "checkpoints/step-00000030").model
     assert all(torch.equal(saved[name], kept[name]) for name in saved)
@@ -261,7 +261,7 @@ def test_saved_weights_score_what_the_run_said_and_two_make_an_ensemble(tmp_path
     ]
     scores = evaluate_files([tmp_path / "0", tmp_path / "1/weights.safetensors"], device="cpu")
     ours = [value["percent"] for value in scores.values()]
-    assert ours[:2] == [row["test"] for row in rows]
+    assert ours[:2] == [row.test for row in rows]
     assert list(scores)[2] == "ensemble"
     assert scores["ensemble"]["images"] == 10_000
     assert ours[2] > min(ours[:2])
@@ -311,15 +311,16 @@ def test_weight_decay_spares_biases_and_norms_of_any_shape() -> None:
 
 
 def test_lines_say_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(small(), out=tmp_path, device="cpu", reporter=Lines())
+    train(small(), TrainOptions(out=tmp_path, device="cpu", reporter=Lines()))
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("epoch 1/3  step 10/30  loss ")
     assert "validation" in printed[1]
     assert any((tmp_path / "tensorboard").iterdir())
-    train(small(limit=64, batch_size=64), out=tmp_path / "short", device="cpu", reporter=Lines())
+    short: dict[str, Any] = {"limit": 64, "batch_size": 64}
+    quick(small(**short), out=tmp_path / "short", reporter=Lines())
     looks = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" left")]
     assert looks[0].endswith(" ? left")
-    train(small(limit=64, batch_size=64, epochs=1), out=tmp_path / "one", reporter=Lines())
+    quick(small(**short, epochs=1), out=tmp_path / "one", reporter=Lines())
     assert " 0:00 left" in capsys.readouterr().out
 
 

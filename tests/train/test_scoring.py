@@ -12,7 +12,7 @@ from torchcaps.capsules import Output
 from torchcaps.data import ImageSet, MultiMNIST
 from torchcaps.errors import UsageError
 from torchcaps.recipes import get
-from torchcaps.train import train
+from torchcaps.train import TrainOptions, train
 from torchcaps.train.evaluation.files import evaluate_files
 from torchcaps.train.evaluation.score import score
 from torchcaps.train.process import Process
@@ -62,10 +62,10 @@ def test_pairs_are_drawn_as_often_as_the_recipe_says(
     recipe = get("zhao2020/multimnist")
     for name, changes, images in (("ten", few, 400), ("two", {**few, "test_draws": 2}, 80)):
         changed = recipe.override(**changes)
-        row = train(changed, out=tmp_path / name, device="cpu", tensorboard=False)
-        assert ("test_draws" in row["modified"]) == (name == "two")
+        row = train(changed, TrainOptions(out=tmp_path / name, device="cpu", tensorboard=False))
+        assert ("test_draws" in row.modified) == (name == "two")
         (found,) = evaluate_files([tmp_path / name], device="cpu").values()
-        assert (found["images"], found["percent"]) == (images, row["test"])
+        assert (found["images"], found["percent"]) == (images, row.test)
     place = [tmp_path / "ten"]
     asked: list[tuple[dict[str, Any], int]] = [({"draws": 3}, 120), ({"split": "validation"}, 40)]
     for words, images in asked:
@@ -76,4 +76,4 @@ def test_pairs_are_drawn_as_often_as_the_recipe_says(
 def test_draws_of_images_that_never_change_are_refused(tmp_path: Path) -> None:
     recipe = get("demo/strokes-pairwise").override(limit=64, test_draws=2)
     with pytest.raises(UsageError, match="drawn once: leave out test_draws"):
-        train(recipe, out=tmp_path, device="cpu")
+        train(recipe, TrainOptions(out=tmp_path, device="cpu"))

@@ -155,8 +155,14 @@ def test_a_better_run_shipped_meanwhile_stays(
     trained: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes ship the seeds of a recipe at once, and the better one is done first."""
+
+    def validation(run: RunFolder) -> float:
+        row = run.row()
+        assert row is not None
+        return row.validation or 0
+
     runs = [RunFolder(trained / f"run/seed{seed}") for seed in (0, 1)]
-    worse, better = sorted(runs, key=lambda run: float((run.result() or {})["validation"]))
+    worse, better = sorted(runs, key=validation)
     score = scoring.evaluate_files
 
     def slowly(*arguments: Any, **settings: Any) -> Any:
@@ -166,7 +172,7 @@ def test_a_better_run_shipped_meanwhile_stays(
 
     monkeypatch.setattr(recording, "evaluate_files", slowly)
     (facts,) = recording.ship([worse], device="cpu").values()
-    seed = (better.result() or {})["seed"]
+    seed = int(better.path.name.removeprefix("seed"))
     assert (facts["seed"], "--replace" in facts["stayed"]) == (seed, True)
     assert describe(weights / "demo-strokes-attention.safetensors")["trained"]["seed"] == seed
 
@@ -180,7 +186,7 @@ def test_a_run_of_the_recipe_as_it_is_replaces_one_of_changed_settings(
     scores = [json.loads((trained / f"run/seed{n}/result.json").read_text()) for n in (0, 1)]
     worse, better = sorted((0, 1), key=lambda n: float(scores[n]["validation"]))
     place = Path(f"runs/demo/strokes-attention/seed{worse}")
-    (place / "result.json").write_text(json.dumps({**scores[worse], "modified": ""}))
+    (place / "result.json").write_text(json.dumps({**scores[worse], "changes": {}}))
     for seed in (better, worse):
         folder = f"runs/demo/strokes-attention/seed{seed}"
         assert invoke("ship", folder, "--device", "cpu").exit_code == 0
@@ -205,8 +211,8 @@ def test_what_cannot_be_shipped_gets_one_sentence(
     for name in ("run.json", "weights.safetensors"):
         (changed / name).write_bytes((run / name).read_bytes())
     for change, sentence in (
-        ({"test": result["test"] - 0.2, "modified": ""}, "store it as float16"),
-        ({"test": result["test"] - 0.2, "modified": "test_limit=50"}, "without test_limit"),
+        ({"test": result["test"] - 0.2, "changes": {}}, "store it as float16"),
+        ({"test": result["test"] - 0.2, "changes": {"test_limit": 50}}, "without test_limit"),
         ({"test": None}, "only recipes are shipped"),
         ({"weights_sha256": "0" * 64}, "is not the file its run wrote"),
     ):

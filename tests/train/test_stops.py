@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
 from helpers.commands import invoke
+from helpers.training import Listener, quick
 from reliability.runs import prints
 from torchcaps import load
 from torchcaps.errors import UsageError
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import InterruptedRunError, train
+from torchcaps.train import InterruptedRunError
 from torchcaps.train.checkpoint.files import checkpoints, load_checkpoint
 from torchcaps.train.evaluation import score as scored
-from torchcaps.train.outputs.report import Reporter
-from torchcaps.train.process import joined
+from torchcaps.train.process import join_processes
 from torchcaps.train.run import Run
-
-quick = partial(train, device="cpu", tensorboard=False)
 
 
 def small(**changes: Any) -> Recipe:
@@ -64,21 +61,21 @@ def test_a_run_stopped_while_images_are_scored_ends_like_one_that_was_not(
     assert next(batches) == 14
     row = quick(small(average=0.9), out=tmp_path / "run")
     assert next(batches) == 15  # it was finished
-    assert row["test"] is not None
+    assert row.test is not None
     assert prints(tmp_path / "run") == prints(tmp_path / "unbroken")
 
 
 def test_a_stopped_run_says_that_fresh_would_begin_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def between(self: Run, epoch: int) -> None:
+    def after_step(self: Run, epoch: int) -> None:
         self.stop.signal = signal.SIGINT
-        self._interrupt()
+        self.save_and_leave()
 
     monkeypatch.chdir(tmp_path)
     words = ["train", "demo/strokes-pairwise", "--set", "limit=192", "--set", "test_limit=9"]
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "_between", between)
+        patched.setattr(Run, "after_step", after_step)
         stopped = invoke(*words, "--fresh")
     assert stopped.exit_code == 130
     assert "the same command goes on from here, unless it has --fresh" in stopped.stderr
@@ -101,17 +98,9 @@ def test_a_second_run_of_the_same_processes_reads_no_address_of_the_first(
     for name, value in (("destroy_process_group", None), ("get_rank", 0), ("get_world_size", 2)):
         monkeypatch.setattr(dist, name, lambda value=value: value)
     for _ in range(2):
-        with joined("cpu"):
+        with join_processes("cpu"):
             assert not stores[-1].check(["address"])
             stores[-1].set("address", "here")
-
-
-class Listener(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
 
 def test_a_run_whose_best_epoch_is_damaged_scores_its_last_and_says_so(
@@ -121,7 +110,7 @@ def test_a_run_whose_best_epoch_is_damaged_scores_its_last_and_says_so(
     unbroken = quick(recipe, out=tmp_path / "unbroken")
     given = iter([50.0, 70.0, 60.0])
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "_score", lambda *those: next(given))
+        patched.setattr(Run, "accuracy", lambda *those: next(given))
         with pytest.raises(StopIteration):  # when the test set is to be scored
             quick(recipe, out=tmp_path / "run")
     best = tmp_path / "run/checkpoints/step-00000006/model.safetensors"
@@ -131,9 +120,9 @@ def test_a_run_whose_best_epoch_is_damaged_scores_its_last_and_says_so(
     assert heard.said[0] == "resumed at step 9 of 9"
     (warning,) = heard.said[1:]
     assert warning.startswith("warning: the last epoch is scored and not the best, number 2: ")
-    assert row["modified"] == f"{unbroken['modified']} chosen=last-epoch"
+    assert row.changes == {**unbroken.changes, "chosen": "last-epoch"}
     last = json.loads((tmp_path / "unbroken/metrics.jsonl").read_text().splitlines()[-1])
-    assert row["validation"] == last["validation"]
+    assert row.validation == last["validation"]
     weights = load(tmp_path / "run/weights.safetensors").state_dict()
     kept = load_checkpoint(tmp_path / "run/checkpoints/step-00000009").optim
     assert torch.equal(weights["classes.weight"], kept["average/classes.weight"])
@@ -144,7 +133,7 @@ def test_a_run_may_go_on_at_another_speed(tmp_path: Path) -> None:
     row = quick(small(), out=tmp_path)
     (tmp_path / "result.json").unlink()
     again = quick(small(channels_last=not small().channels_last), out=tmp_path, resume=True)
-    assert (again["test"], again["modified"]) == (row["test"], row["modified"])
+    assert (again.test, again.modified) == (row.test, row.modified)
 
 
 @pytest.mark.parametrize("finished", [False, True])

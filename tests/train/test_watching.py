@@ -8,7 +8,7 @@ import pytest
 
 from torchcaps import analysis, figures
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import train
+from torchcaps.train import TrainOptions, train
 from torchcaps.train.outputs.folder import RunFolder
 
 SMALL = {"limit": 160, "batch_size": 32, "epochs": 3, "test_limit": 50}
@@ -27,21 +27,23 @@ def test_watching_the_test_images_changes_nothing_else(tmp_path: Path, average: 
         rows.append(
             train(
                 recipe,
-                out=out,
-                device="cpu",
-                tensorboard=False,
-                watch_test=watch,
-                record=out / "accuracy.csv",
+                TrainOptions(
+                    out=out,
+                    device="cpu",
+                    tensorboard=False,
+                    watch_test=watch,
+                    record=out / "accuracy.csv",
+                ),
             )
         )
-        epochs.append(RunFolder(out).epochs())
+        epochs.append(RunFolder(out).curve())
     for key in ("test", "validation", "weights_sha256"):
-        assert rows[0][key] == rows[1][key], key
-    assert all("test" not in epoch for epoch in epochs[0])
-    watched = [epoch["test"] for epoch in epochs[1]]
-    chosen = max(epochs[1], key=lambda epoch: epoch["validation"])
+        assert getattr(rows[0], key) == getattr(rows[1], key), key
+    assert all(point.test is None for point in epochs[0])
+    watched = [point.test for point in epochs[1]]
+    chosen = max(epochs[1], key=lambda point: point.validation or 0)
     assert len(watched) == 3
-    assert chosen["test"] == rows[1]["test"]
+    assert chosen.test == rows[1].test
     (curve,) = (tmp_path / "True" / "curves").iterdir()
     with curve.open() as file:
         assert [float(line["test"]) for line in csv.DictReader(file)] == pytest.approx(watched)

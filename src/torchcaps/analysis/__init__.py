@@ -66,11 +66,9 @@ from torchcaps.analysis.routing import (
 )
 from torchcaps.analysis.runs import (
     CostCurve as CostCurve,
-    SpeedRow as SpeedRow,
     TrainingCurve as TrainingCurve,
     comparable as comparable,
     cost_by_iterations as cost_by_iterations,
-    read_speed as read_speed,
     training_curve as training_curve,
 )
 from torchcaps.analysis.segmentation import (

@@ -1,9 +1,9 @@
 """Subjects of analysis: a trained network with its test images."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -22,7 +22,13 @@ from torchcaps.data import (
 from torchcaps.errors import InputError
 from torchcaps.models import Network, load as load_network
 from torchcaps.recipes import Measure, Recipe, get
-from torchcaps.train.evaluation.files import check_held_out, find_place, find_recipe, find_weights
+from torchcaps.results import AccuracyRow
+from torchcaps.train.evaluation.trained import (
+    check_held_out,
+    find_recipe,
+    find_trained,
+    find_weights,
+)
 from torchcaps.train.images import load_sources
 from torchcaps.train.outputs.folder import RunFolder
 
@@ -77,7 +83,7 @@ class Subject:
         dataset: name of the source.
         measure: when an image counts as right; None lets the labels decide.
         run: the run folder, if there is one.
-        result: content of its ``result.json``, if there is one.
+        result: row of the run, if it is finished.
         split: kind of the images; held-out ones may have chosen the epoch.
     """
 
@@ -87,7 +93,7 @@ class Subject:
     dataset: str = ""
     measure: Measure | None = None
     run: Path | None = None
-    result: dict[str, Any] = field(default_factory=dict)
+    result: AccuracyRow | None = None
     split: Literal["test", "held-out"] = "test"
 
     def batch(self, count: int) -> Batch:
@@ -111,7 +117,7 @@ def open_subject(
         recipe: recipe of the test images and transforms; None takes the run's.
         device: device of network and images.
     """
-    weights = find_weights(find_place(Path(path)))
+    weights = find_weights(find_trained(Path(path)))
     network = load_network(weights, device=device)
     is_run = (weights.parent / "run.json").is_file()
     folder = weights.parent if is_run else weights
@@ -138,7 +144,7 @@ def open_subject(
         dataset=own or chosen.test_dataset or chosen.dataset,
         measure=chosen.measure,
         run=folder if is_run else None,
-        result=(RunFolder(folder).result() if is_run else None) or {},
+        result=RunFolder(folder).row() if is_run else None,
         split=split,
     )
 

@@ -8,12 +8,7 @@ from torchcaps.bench.plans import (
     plan as plan,
 )
 from torchcaps.bench.rows import (
-    COLUMNS as COLUMNS,
-    append as append,
-    headline as headline,
-    read as read,
     rows_of as rows_of,
-    table as table,
 )
 from torchcaps.bench.setting import (
     Measured as Measured,

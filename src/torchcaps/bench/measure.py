@@ -184,7 +184,7 @@ def _inference(setting: Setting, recipe: Recipe, net: Network, batch: Batch) -> 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(GraphedStep.WARM_UP):
+        for _ in range(GraphedStep.WARM_UP_STEPS):
             step()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()

@@ -21,14 +21,15 @@ def bench(
     """Measure speed and memory of networks on this machine."""
     import torch
 
-    from torchcaps.bench import append, measure, plan, rows_of, table
-    from torchcaps.train.facts import revision
+    from torchcaps.bench import measure, plan, rows_of
+    from torchcaps.provenance import revision
+    from torchcaps.results import append_speed, speed_table
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     settings = plan(name or ("quick" if device.type == "cuda" else "small"))
     if keep is not None:
         make_folder(keep.parent, "--keep")
-        append(keep, [])
+        append_speed(keep, [])
     measured, rows = [], []
     for setting in settings:
         try:
@@ -38,7 +39,8 @@ def bench(
             continue
         rows = rows_of(measured, device=device, revision=revision())
         if keep is not None:
-            append(keep, rows[-1:])
+            append_speed(keep, rows[-1:])
     if not rows:
         raise typer.Exit(1)
-    typer.echo(json.dumps(rows, indent=2) if as_json else table(rows))
+    data = [row.to_dict() for row in rows]
+    typer.echo(json.dumps(data, indent=2) if as_json else speed_table(rows))

@@ -3,12 +3,15 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchcaps.cli.shared import Json
 from torchcaps.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchcaps.results import AccuracyRow
 
 __all__ = ["demo"]
 
@@ -39,7 +42,7 @@ def demo(
         )
     rows = {name: _train(name, steps, seed, out / name, as_json) for name in chosen}
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(json.dumps({name: row.to_dict() for name, row in rows.items()}, indent=2))
         return
     _print_table(console, rows)
     if figures:
@@ -64,26 +67,26 @@ def _choose(names: list[str]) -> list[str]:
     return known if "all" in names else names
 
 
-def _train(routing: str, steps: int, seed: int, folder: Path, quiet: bool) -> dict[str, Any]:
+def _train(routing: str, steps: int, seed: int, folder: Path, quiet: bool) -> "AccuracyRow":
     """Train one routing, or resume its run; return its row."""
     from torchcaps.recipes import get
-    from torchcaps.train import train
-    from torchcaps.train.outputs.folder import unfinished
+    from torchcaps.train import TrainOptions, train
+    from torchcaps.train.outputs.folder import is_unfinished
     from torchcaps.train.outputs.report import reporter_for
 
     recipe = get(f"demo/strokes-{routing}")
     recipe = recipe.override(limit=steps * recipe.batch_size)
-    return train(
-        recipe,
+    options = TrainOptions(
         seed=seed,
         out=folder,
-        resume=None if unfinished(folder, recipe, seed) else False,
+        resume=None if is_unfinished(folder, recipe, seed) else False,
         reporter=reporter_for(sys.stdout, quiet=quiet, title=f"{routing:20}"),
         tensorboard=False,
     )
+    return train(recipe, options)
 
 
-def _print_table(console: Any, rows: dict[str, dict[str, Any]]) -> None:
+def _print_table(console: Any, rows: "dict[str, AccuracyRow]") -> None:
     """Print accuracy, parameters and time of each routing."""
     from rich.table import Table
 
@@ -92,13 +95,11 @@ def _print_table(console: Any, rows: dict[str, dict[str, Any]]) -> None:
     for heading in ("accuracy", "parameters", "seconds"):
         table.add_column(heading, justify="right")
     for routing, row in rows.items():
-        table.add_row(
-            routing, f"{row['test']:.1f} %", f"{row['parameters']:,}", f"{row['seconds']:.1f}"
-        )
+        table.add_row(routing, f"{row.test:.1f} %", f"{row.parameters:,}", f"{row.seconds:.1f}")
     console.print(table)
 
 
-def _draw(console: Any, rows: dict[str, dict[str, Any]], out: Path) -> None:
+def _draw(console: Any, rows: "dict[str, AccuracyRow]", out: Path) -> None:
     """Draw the report of the demo and print its path."""
     from torchcaps.figures import demo_report
     from torchcaps.models import load

@@ -1,4 +1,4 @@
-"""``torchcaps results`` and ``ship``: from finished runs to tables and weights."""
+"""``torchcaps results`` and ``ship``: tables and weights of finished runs."""
 
 import json
 from pathlib import Path
@@ -21,23 +21,23 @@ def results(
     record: Record = Path("results/accuracy.csv"),
     add: Annotated[
         list[Path] | None,
-        typer.Option(help="A run folder, a recipe trained here, or a CSV: what to add first."),
+        typer.Option(help="Add a run folder, a recipe trained here, or a CSV first."),
     ] = None,
     write: Write = False,
     as_json: Json = False,
 ) -> None:
-    """Print what was reached beside the papers' numbers: mean, spread and number of runs."""
+    """Print our results beside the papers' numbers: mean, standard deviation, number of runs."""
     from dataclasses import asdict
 
     from torchcaps.results import merge, read_rows, summarize, text
-    from torchcaps.train.evaluation.publish import finished_runs, keep
+    from torchcaps.train.evaluation.publish import finished_runs, record_run
 
     for path in add or []:
         if path.suffix == ".csv":
             merge(record, path)
             continue
         for run in finished_runs(path):
-            if not keep(run, record):
+            if not record_run(run, record):
                 typer.echo(f"{run.path} scored no test images and has no row", err=True)
     rows = read_rows(record)
     if as_json:
@@ -66,18 +66,18 @@ def ship(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Keep finished runs: rows, curves, and the best weights of each recipe in a small file."""
+    """Record finished runs, and write the best weights of each recipe to a small file."""
     from torchcaps.models.weights.packed import check_store
-    from torchcaps.train.evaluation.publish import finished_runs, keep, ship as ship_runs
+    from torchcaps.train.evaluation.publish import finished_runs, record_run, ship as ship_runs
 
     check_store(store)
-    found = [run for path in runs for run in finished_runs(path)]
+    finished = [run for path in runs for run in finished_runs(path)]
     if into is not None and into.exists() and not into.is_dir():
         raise InputError(f"{into} is not a folder: choose another with --into")
-    for run in found:
-        keep(run, record)
-    written = ship_runs(
-        found,
+    for run in finished:
+        record_run(run, record)
+    files = ship_runs(
+        finished,
         store=store,
         into=into,
         record=record,
@@ -88,9 +88,9 @@ def ship(
     if write:
         _write_tables(record)
     if as_json:
-        typer.echo(json.dumps({str(path): facts for path, facts in written.items()}, indent=2))
+        typer.echo(json.dumps({str(path): facts for path, facts in files.items()}, indent=2))
         return
-    for path, facts in written.items():
+    for path, facts in files.items():
         if "stayed" in facts:
             typer.echo(f"{path} stays: {facts['stayed']}")
             continue

@@ -5,10 +5,9 @@ import os
 import shlex
 import statistics
 import sys
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +15,8 @@ from torchcaps.cli.shared import DataDir, Device, Json, counting, memory_advice
 
 if TYPE_CHECKING:
     from torchcaps.recipes import Recipe
+    from torchcaps.results import AccuracyRow
+    from torchcaps.train import TrainOptions
 
 __all__ = ["environment", "evaluate", "train"]
 
@@ -73,15 +74,13 @@ def train(
 ) -> None:
     """Train a recipe: progress bar, checkpoints, resume, a row of results."""
     from torchcaps.recipes.loading import find_recipe, is_recipe_file
-    from torchcaps.train import train as train_recipe
-    from torchcaps.train.loop import check_seed
+    from torchcaps.train import TrainOptions
+    from torchcaps.train.options import check_seed
 
     chosen = find_recipe(recipe).parse(settings or [])
     check_seed(seed + seeds - 1)  # before any of them is trained
     leads = int(os.environ.get("RANK", "0")) == 0
-    run = partial(
-        train_recipe,
-        chosen,
+    options = TrainOptions(
         device=device,
         data_dir=data_dir,
         own_data=data,
@@ -95,7 +94,7 @@ def train(
         command=shlex.join(["torchcaps", *sys.argv[1:]]),
     )
     folders = _folders(chosen.name, range(seed, seed + seeds), out)
-    rows = _run_seeds(run, folders, chosen.batch_size, quiet=as_json or not leads)
+    rows = _run_seeds(chosen, options, folders, quiet=as_json or not leads)
     if leads:
         _print_rows(rows, as_json)
     if leads and not as_json and chosen.ensemble > 1 and seeds > 1:
@@ -104,18 +103,22 @@ def train(
 
 
 def _run_seeds(
-    run: Callable[..., dict[str, Any]], folders: dict[int, Path], batch_size: int, *, quiet: bool
-) -> list[dict[str, Any]]:
+    recipe: "Recipe", options: "TrainOptions", folders: dict[int, Path], *, quiet: bool
+) -> "list[AccuracyRow]":
     """Train once per seed and return the rows."""
+    from torchcaps.train import train as train_recipe
     from torchcaps.train.outputs.report import reporter_for
 
     rows = []
     for seed, folder in folders.items():
+        reporter = reporter_for(sys.stdout, quiet=quiet)
         with memory_advice(
-            f"set a batch_size below {batch_size}, such as --set batch_size="
-            f"{max(1, batch_size // 2)}, or make images of your own smaller (--set resize=64)"
+            f"set a batch_size below {recipe.batch_size}, such as --set batch_size="
+            f"{max(1, recipe.batch_size // 2)}, or make images of your own smaller "
+            "(--set resize=64)"
         ):
-            rows.append(run(seed=seed, out=folder, reporter=reporter_for(sys.stdout, quiet=quiet)))
+            run = replace(options, seed=seed, out=folder, reporter=reporter)
+            rows.append(train_recipe(recipe, run))
     return rows
 
 
@@ -128,14 +131,15 @@ def _folders(recipe: str, seeds: range, out: Path | None) -> dict[int, Path]:
     return {seed: out / f"seed{seed}" if len(seeds) > 1 else out for seed in seeds}
 
 
-def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+def _print_rows(rows: "list[AccuracyRow]", as_json: bool) -> None:
     """Print a line for each run and the mean of several, or JSON."""
     if as_json:
-        typer.echo(json.dumps(rows if len(rows) > 1 else rows[0], indent=2))
+        data = [row.to_dict() for row in rows]
+        typer.echo(json.dumps(data if len(data) > 1 else data[0], indent=2))
         return
     for row in rows:
         typer.echo(_line(row))
-    scores = [row["test"] for row in rows if row["test"] is not None]
+    scores = [row.test for row in rows if row.test is not None]
     if len(scores) > 1:
         std = statistics.stdev(scores)
         typer.echo(f"mean {statistics.mean(scores):.2f} % +- {std:.2f}, {len(scores)} seeds")
@@ -155,14 +159,14 @@ def _print_ensemble(
     typer.echo(f"ensemble of {len(folders)}: {scores['ensemble']['percent']:.2f} %")
 
 
-def _line(row: dict[str, Any]) -> str:
-    held_out = "" if row["validation"] is None else f", validation {row['validation']:.2f} %"
-    paper = "" if row["paper"] is None else f" (paper {row['paper']:.2f} %)"
-    modified = f", modified: {row['modified']}" if row["modified"] else ""
-    scored = "no test images" if row["test"] is None else f"test {row['test']:.2f} %"
+def _line(row: "AccuracyRow") -> str:
+    validation = "" if row.validation is None else f", validation {row.validation:.2f} %"
+    paper = "" if row.paper is None else f" (paper {row.paper:.2f} %)"
+    modified = f", modified: {row.modified}" if row.modified else ""
+    test = "no test images" if row.test is None else f"test {row.test:.2f} %"
     return (
-        f"{row['recipe']} seed {row['seed']}: {scored}{paper}{held_out}, "
-        f"{row['parameters']:,} parameters, {row['seconds']:.0f} s{modified}"
+        f"{row.recipe} seed {row.seed}: {test}{paper}{validation}, "
+        f"{row.parameters:,} parameters, {row.seconds:.0f} s{modified}"
     )
 
 
@@ -218,9 +222,14 @@ def evaluate(
 
 def environment(as_json: Json = False) -> None:
     """Print the facts for a bug report: versions, processor, GPUs, folders."""
-    from torchcaps.train.facts import environment as facts
+    from torchcaps import __version__, provenance
+    from torchcaps.data import data_folder
 
-    values = facts()
+    values = {
+        "torchcaps": __version__,
+        **provenance.environment(),
+        "data folder": str(data_folder(None)),
+    }
     if as_json:
         typer.echo(json.dumps(values, indent=2))
         return

@@ -9,6 +9,7 @@ from torchcaps.errors import TorchcapsError
 from torchcaps.figures import curves
 from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
 from torchcaps.figures.report import Picture
+from torchcaps.results import read_speed
 
 __all__ = ["COMPARED"]
 
@@ -162,7 +163,7 @@ def _training(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
 
 def _cost(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
     try:
-        rows = analysis.read_speed(effort.speed)
+        rows = read_speed(effort.speed)
     except (TorchcapsError, OSError) as error:
         raise NotDrawnError(str(error)) from None
     if not rows:

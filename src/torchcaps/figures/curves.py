@@ -11,13 +11,13 @@ from torchcaps.analysis import (
     AdversarialCurve,
     Alignment,
     Equivariance,
-    SpeedRow,
     TrainingCurve,
     comparable,
     cost_by_iterations,
 )
 from torchcaps.errors import InputError
 from torchcaps.figures.style import PALETTE, TEXT, bars, blank, legend, lines, name_axes
+from torchcaps.results import SpeedRow
 
 __all__ = [
     "draw_adversarial",

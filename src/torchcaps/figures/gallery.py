@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torchcaps import analysis
 from torchcaps.analysis import Subject
@@ -15,6 +14,7 @@ from torchcaps.figures.compared import COMPARED
 from torchcaps.figures.report import Picture, write_picture, write_report
 from torchcaps.figures.single import SINGLE
 from torchcaps.models import Network
+from torchcaps.results import AccuracyRow
 
 __all__ = ["GALLERY", "check_names", "demo_report", "draw", "report"]
 
@@ -136,7 +136,7 @@ def _row(subject: Subject, effort: Effort) -> dict[str, str]:
     batch = subject.batch(effort.samples)
     scores = in_parts(subject.network, batch.images).scores
     share = float(analysis.correct(scores, batch.labels, measure=subject.measure).float().mean())
-    test = subject.result.get("test")
+    test = None if subject.result is None else subject.result.test
     return {
         "run": subject.name,
         "network": subject.network.name or type(subject.network).__name__,
@@ -152,7 +152,7 @@ def demo_report(
     out: str | Path,
     *,
     command: str = "torchcaps demo",
-    results: Mapping[str, dict[str, Any]] | None = None,
+    results: Mapping[str, AccuracyRow] | None = None,
     effort: Effort | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Path:
@@ -177,7 +177,7 @@ def demo_report(
             network,
             Strokes(2000, split="test"),
             "strokes",
-            result=(results or {}).get(name, {}),
+            result=(results or {}).get(name),
         )
         for name, network in networks.items()
     ]

@@ -1,52 +1,44 @@
-"""Rows of finished runs in, tables beside the papers' numbers out.
+"""Results as typed rows: accuracy, speed and training curves, with their files and tables.
 
-Every finished run is a row of ``results/accuracy.csv`` and a curve in ``results/curves/``. Runs of
-another number of epochs than the recipe's are shown apart; runs with other changes, or of code
-that was not committed, are kept but not shown. ``test``, ``validation`` and ``paper`` are percent
-correct.
+Every finished run is a row of ``results/accuracy.csv`` and a curve in ``results/curves/``. Every
+measurement of speed is a row of ``results/speed.csv``. Percentages are percent correct.
 
-    append_row(ACCURACY, Row(recipe="sabour2017/mnist", seed=0, test=99.7, ...))
+    append_row(ACCURACY, AccuracyRow(recipe="sabour2017/mnist", seed=0, test=99.7, ...))
     print(text(read_rows(ACCURACY)))
     write_readme("README.md", read_rows(ACCURACY))
 """
 
-from torchcaps.results.curves import curve_path, keep_curve, merge, write_curve
-from torchcaps.results.record import (
-    ACCURACY,
-    COLUMNS,
-    Row,
-    add_row,
-    append_row,
-    check_record,
-    misfits,
-    read_rows,
+from torchcaps.results.accuracy import (
+    ACCURACY as ACCURACY,
+    AccuracyRow as AccuracyRow,
+    add_row as add_row,
+    append_row as append_row,
+    check_record as check_record,
+    read_rows as read_rows,
 )
+from torchcaps.results.curves import (
+    CurvePoint as CurvePoint,
+    curve_path as curve_path,
+    keep_curve as keep_curve,
+    merge as merge,
+    read_curve as read_curve,
+    write_curve as write_curve,
+)
+from torchcaps.results.pages import (
+    markdown as markdown,
+    text as text,
+    write_page as write_page,
+    write_readme as write_readme,
+)
+from torchcaps.results.speed import (
+    SpeedRow as SpeedRow,
+    append_speed as append_speed,
+    headline as headline,
+    read_speed as read_speed,
+    speed_table as speed_table,
+)
+from torchcaps.results.summary import Summary as Summary, summarize as summarize
 from torchcaps.results.tables import (
-    Summary,
-    markdown,
-    summarize,
-    text,
-    write_page,
-    write_readme,
+    markdown_table as markdown_table,
+    write_between as write_between,
 )
-
-__all__ = [
-    "ACCURACY",
-    "COLUMNS",
-    "Row",
-    "Summary",
-    "add_row",
-    "append_row",
-    "check_record",
-    "curve_path",
-    "keep_curve",
-    "markdown",
-    "merge",
-    "misfits",
-    "read_rows",
-    "summarize",
-    "text",
-    "write_curve",
-    "write_page",
-    "write_readme",
-]

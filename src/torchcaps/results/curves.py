@@ -1,15 +1,20 @@
-"""Training curves, kept beside the record as small files."""
+"""Training curves: one point per epoch, kept as small files beside the record of results."""
 
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from torchcaps.results.record import Row, add_row, read_rows
+from torchcaps.results import csv_file
+from torchcaps.results.accuracy import AccuracyRow, add_row, read_rows
+from torchcaps.results.typed_row import TypedRow
 from torchcaps.storage import write_bytes, write_text
 
-__all__ = ["curve_path", "keep_curve", "merge", "write_curve"]
+__all__ = ["CurvePoint", "curve_path", "keep_curve", "merge", "read_curve", "write_curve"]
 
 FORMATS = {
     "epoch": "d",
@@ -21,78 +26,137 @@ FORMATS = {
     "seconds": ".1f",
     "test": ".3f",
 }
-"""Column -> how its numbers are written; the last is there only where a run watched it."""
+"""Columns of a curve and the format of their numbers; ``test`` only where a run watched it."""
 
-MOST_LINES = 200
-MOST_BYTES = 80
-"""Of a name's part that says what was changed; a file system counts bytes, not letters."""
+MAX_POINTS = 200
+MAX_NAME_BYTES = 80
+"""Limit of the part of a file name that names changes; file systems count bytes."""
 
 
-def curve_path(record: str | Path, row: Row) -> Path:
-    """Where the curve of a run is kept: ``curves/`` beside the record, by recipe and seed."""
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint(TypedRow):
+    """The numbers of one epoch.
+
+    Attributes:
+        epoch: number of the epoch, from 1.
+        step: steps taken so far.
+        loss: mean training loss.
+        train: training accuracy in percent.
+        validation: accuracy on held-out images in percent.
+        test: test accuracy in percent, where the run watches it.
+        lr: learning rate at the last step.
+        seconds: seconds of the run so far.
+        images_per_s: training throughput so far.
+        peak_mib: peak memory in MiB.
+    """
+
+    TITLE: ClassVar[str] = "a training curve"
+
+    epoch: int
+    step: int
+    loss: float | None = None
+    train: float | None = None
+    validation: float | None = None
+    test: float | None = None
+    lr: float | None = None
+    seconds: float | None = None
+    images_per_s: float | None = None
+    peak_mib: float | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a point from plain data; an optional value of another type is left out."""
+        return super().from_dict(
+            {
+                name: value
+                for name, value in values.items()
+                if isinstance(value, int | float) and math.isfinite(value)
+            }
+        )
+
+    def to_line(self) -> str:
+        """Return the point as a line of ``metrics.jsonl``."""
+        return json.dumps({"kind": "epoch", **self.to_dict()})
+
+    @classmethod
+    def from_line(cls, line: str) -> Self | None:
+        """Parse a line of ``metrics.jsonl``; None if it does not hold an epoch."""
+        try:
+            values = json.loads(line)
+            return cls.from_dict(values) if values.get("kind") == "epoch" else None
+        except (ValueError, AttributeError, RecursionError):
+            return None
+
+
+def curve_path(record: str | Path, row: AccuracyRow) -> Path:
+    """Return the path of a run's curve: in ``curves/`` beside the record, by recipe and seed."""
     changes = re.sub(r"[^\w.]+", "-", row.modified).strip("-")
-    said = changes.encode()
-    if len(said) > MOST_BYTES:
-        changes = f"{said[:MOST_BYTES].decode(errors='ignore')}-{sha256(said).hexdigest()[:8]}"
+    name = changes.encode()
+    if len(name) > MAX_NAME_BYTES:
+        start = name[:MAX_NAME_BYTES].decode(errors="ignore")
+        changes = f"{start}-{sha256(name).hexdigest()[:8]}"
     words = [row.recipe.replace("/", "-"), f"seed{row.seed}", *([changes] if changes else [])]
     return Path(record).parent / "curves" / f"{'-'.join(words)}.csv"
 
 
-def write_curve(path: Path, epochs: Sequence[Mapping[str, Any]]) -> None:
-    """Write what a run logged, one line an epoch, evenly thinned out to 200 epochs.
+def read_curve(path: str | Path) -> list[CurvePoint]:
+    """Return the points of a curve."""
+    return csv_file.read(path, CurvePoint)
 
-    Args:
-        path: of the file; its folder is made.
-        epochs: numbers by column; what is missing or None is left empty. The first, the last and
-            those with the best validation and test scores are kept whatever happens.
+
+def write_curve(path: Path, points: Sequence[CurvePoint]) -> None:
+    """Write a curve, thinned out evenly to 200 points.
+
+    The first and the last point stay, and those of the best validation and test accuracy.
     """
     formats = dict(FORMATS)
-    if all(epoch.get("test") is None for epoch in epochs):
+    if all(point.test is None for point in points):
         del formats["test"]
     lines = [",".join(formats)]
-    for number in _kept(epochs):
-        values = [(epochs[number].get(column), kind) for column, kind in formats.items()]
+    for index in _chosen_points(points):
+        values = [(getattr(points[index], column), kind) for column, kind in formats.items()]
         lines.append(",".join("" if v is None else format(v, kind) for v, kind in values))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "\n".join(lines) + "\n")
 
 
-def keep_curve(record: str | Path, row: Row, epochs: Sequence[Mapping[str, Any]]) -> None:
-    """:func:`write_curve` beside a record, unless that of a later run with its name is there."""
-    if epochs and _is_latest(row, read_rows(record)):
-        write_curve(curve_path(record, row), epochs)
+def keep_curve(record: str | Path, row: AccuracyRow, points: Sequence[CurvePoint]) -> None:
+    """Write a run's curve beside a record, unless a later run has a curve of the same name."""
+    if points and _is_latest(row, read_rows(record)):
+        write_curve(curve_path(record, row), points)
 
 
 def merge(record: str | Path, other: str | Path) -> int:
-    """Add the rows of another record that are not in this one, with their curves; how many."""
+    """Add the rows of another record that are new, with their curves; return how many."""
     added = 0
     theirs = read_rows(other)
     for row in theirs:
         added += add_row(record, row)
     ours = read_rows(record) if theirs else []
     for row in theirs:
-        curve, mine = curve_path(other, row), curve_path(record, row)
-        if not curve.is_file() or (mine.exists() and mine.samefile(curve)):
+        source, target = curve_path(other, row), curve_path(record, row)
+        if not source.is_file() or (target.exists() and target.samefile(source)):
             continue
         if _is_latest(row, theirs) and _is_latest(row, ours):
-            mine.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(mine, curve.read_bytes())
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(target, source.read_bytes())
     return added
 
 
-def _is_latest(row: Row, rows: Sequence[Row]) -> bool:
+def _is_latest(row: AccuracyRow, rows: Sequence[AccuracyRow]) -> bool:
     """Whether no later run has a curve of the same name."""
-    place = curve_path("", row)
-    return all(one.date <= row.date for one in rows if curve_path("", one) == place)
+    path = curve_path("", row)
+    return all(other.date <= row.date for other in rows if curve_path("", other) == path)
 
 
-def _kept(epochs: Sequence[Mapping[str, Any]]) -> list[int]:
-    count = len(epochs)
-    if count <= MOST_LINES:
+def _chosen_points(points: Sequence[CurvePoint]) -> list[int]:
+    """Return the indices of the points to write."""
+    count = len(points)
+    if count <= MAX_POINTS:
         return list(range(count))
-    even = {round(n * (count - 1) / (MOST_LINES - 3)) for n in range(MOST_LINES - 2)}
+    even = {round(n * (count - 1) / (MAX_POINTS - 3)) for n in range(MAX_POINTS - 2)}
     best = {
-        max(range(count), key=lambda number: epochs[number].get(column) or 0)
+        max(range(count), key=lambda index: getattr(points[index], column) or 0)
         for column in ("validation", "test")
     }
     return sorted(even | best)

@@ -1,18 +1,9 @@
-"""Train any recipe: one loop, checkpoints that survive anything, one process or many."""
+"""Training of any recipe: one loop, crash-safe checkpoints, one process or many."""
 
-from torchcaps.train.checkpoint.files import CheckpointError
-from torchcaps.train.evaluation.score import Score, score
-from torchcaps.train.loop import train
-from torchcaps.train.outputs.report import Reporter
-from torchcaps.train.run import TrainingError
-from torchcaps.train.signals import InterruptedRunError
-
-__all__ = [
-    "CheckpointError",
-    "InterruptedRunError",
-    "Reporter",
-    "Score",
-    "TrainingError",
-    "score",
-    "train",
-]
+from torchcaps.train.checkpoint.files import CheckpointError as CheckpointError
+from torchcaps.train.evaluation.score import Score as Score, score as score
+from torchcaps.train.loop import train as train
+from torchcaps.train.options import TrainOptions as TrainOptions
+from torchcaps.train.outputs.report import Reporter as Reporter
+from torchcaps.train.run import TrainingError as TrainingError
+from torchcaps.train.signals import InterruptedRunError as InterruptedRunError

@@ -1,25 +1,28 @@
-"""The network of a run: built for its images, on its device, in every process."""
+"""The network of a run: built for its images, compiled and distributed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from torchcaps.capsules import Output
 from torchcaps.errors import UsageError
 from torchcaps.models import Network, build
 from torchcaps.recipes import Recipe
-from torchcaps.train.averaging import NORMS
+from torchcaps.train.compiling import compiled
+from torchcaps.train.evaluation.evaluator import NORMS
 from torchcaps.train.images import Sources
-from torchcaps.train.norms import share_statistics
+from torchcaps.train.norms import use_ghost_batches
 from torchcaps.train.optimizers import coefficients
 from torchcaps.train.process import Process
 
-__all__ = ["check_recipe", "hasten_statistics", "make_network", "spread"]
+__all__ = ["check_recipe", "distribute", "make_forward", "make_network", "raise_norm_momentum"]
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Refuse settings that do not fit the network or the loss, before anything is loaded."""
+    """Refuse settings that do not fit the network or the loss, before images are loaded."""
     with torch.device("meta"):
         network = build(recipe.network, iterations=recipe.iterations)
     if recipe.label_smoothing:
@@ -39,17 +42,17 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.device) -> Network:
-    """The recipe's network, adapted to images of another shape or other classes."""
-    wanted = {"image_shape": sources.image_shape, "n_classes": sources.n_classes}
+    """Build the recipe's network, adapted to images of another shape or other classes."""
+    needed = {"image_shape": sources.image_shape, "n_classes": sources.n_classes}
     with torch.device("meta"):
-        usual = build(recipe.network)
+        published = build(recipe.network)
     changes: dict[str, Any] = {
-        key: value for key, value in wanted.items() if getattr(usual, key) != value
+        key: value for key, value in needed.items() if getattr(published, key) != value
     }
     torch.manual_seed(seed)
     network = build(recipe.network, iterations=recipe.iterations, **changes).to(device)
     if recipe.norm_batch:
-        share_statistics(network, recipe.norm_batch)
+        use_ghost_batches(network, recipe.norm_batch)
     if device.type == "cuda" and recipe.channels_last:
         for module in network.modules():
             if isinstance(module, nn.Conv2d):
@@ -58,21 +61,31 @@ def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.devi
     return network
 
 
-def hasten_statistics(network: Network, steps: int) -> None:
-    """Let running statistics forget where they began, which takes 5 / momentum steps.
+def raise_norm_momentum(network: Network, steps: int) -> None:
+    """Raise the momentum of running statistics so that a short run forgets their initial values.
 
-    Keras' momentum of 0.01 is for long runs: after 163 steps, one an epoch of a small folder, a
-    fifth of the mean and variance would still be the 0 and 1 they start from.
+    Forgetting takes 5 / momentum steps. Keras' momentum of 0.01 suits long runs only: after 163
+    steps a fifth of the mean and variance would still be their initial 0 and 1.
     """
     for module in network.modules():
         if isinstance(module, NORMS) and module.momentum is not None:
             module.momentum = max(module.momentum, min(0.1, 5 / max(1, steps)))
 
 
-def spread(
+def make_forward(
+    network: Network, recipe: Recipe, seed: int, process: Process, *, sync_batch_norm: bool
+) -> Callable[..., Output]:
+    """Return what a training step calls: the network, distributed and compiled where asked."""
+    forward: Callable[..., Output] = network
+    if process.world > 1:
+        forward = distribute(network, recipe, seed, process, sync_batch_norm=sync_batch_norm)
+    return compiled(forward) if recipe.compile else forward
+
+
+def distribute(
     network: Network, recipe: Recipe, seed: int, process: Process, *, sync_batch_norm: bool
 ) -> nn.Module:
-    """The network in every process, its gradients averaged over them."""
+    """Wrap the network so that gradients are averaged over all processes."""
     on_gpu = process.device.type == "cuda"
     if sync_batch_norm:
         if not on_gpu:
@@ -83,7 +96,7 @@ def spread(
                 "sync_batch_norm those of all GPUs: set norm_batch to 0, or leave it out"
             )
         nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    # the same weights, other dropout
+    # every process has the same weights and dropout of its own
     torch.manual_seed(seed * 1_000_003 + process.rank)
     ids = [process.device.index] if on_gpu else None
     idle = bool(getattr(network, "decoder", None)) and not recipe.reconstruction_weight

@@ -1,4 +1,4 @@
-"""``torch.compile`` as it works for capsule networks on every supported version of torch."""
+"""``torch.compile`` for capsule networks on every supported version of PyTorch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ __all__ = ["compiled"]
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.compile`` without one fusion that fails on torch 2.11 for LayerNorm of many poses."""
+    """Compile a function; leave out a fusion that fails on torch 2.11 for LayerNorm of poses."""
     from torch._inductor import config
 
     if hasattr(config.triton, "mix_order_reduction"):

@@ -1,4 +1,4 @@
-"""Where the first number that is not finite came from."""
+"""The origin of the first number that is not finite."""
 
 from typing import Any
 
@@ -11,38 +11,38 @@ from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.train.step import total_loss
 
-__all__ = ["culprit"]
+__all__ = ["find_cause"]
 
 
-def culprit(recipe: Recipe, network: Network, batch: Batch) -> str:
-    """What went wrong first on a batch, in words: the images, a layer's output, a gradient.
+def find_cause(recipe: Recipe, network: Network, batch: Batch) -> str:
+    """Name what stopped being finite first on a batch: the images, a layer's output, a gradient.
 
-    Runs the batch once more in float32, forward and backward; changes gradients and nothing else.
+    The batch runs once more in float32, forward and backward. Only gradients change.
     """
-    if not _finite(batch.images):
+    if not _is_finite(batch.images):
         return "the images of that batch hold numbers that are not finite"
     for name, parameter in network.named_parameters():
-        if not _finite(parameter):
+        if not _is_finite(parameter):
             return f"the weight {name} holds numbers that are not finite"
-    found: list[str] = []
+    bad_layers: list[str] = []
     hooks = [
-        module.register_forward_hook(_watch(name or type(network).__name__, found))
+        module.register_forward_hook(_watch(name or type(network).__name__, bad_layers))
         for name, module in network.named_modules()
     ]
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     try:
         step = torch.zeros((), device=batch.images.device)
         output = network(batch.images, batch.labels if recipe.reconstruction_weight else None)
-        if found:
-            return f"the output of layer {found[0]} is the first that is not finite"
+        if bad_layers:
+            return f"the output of layer {bad_layers[0]} is the first that is not finite"
         loss = total_loss(recipe, output, batch, step)
-        if not _finite(loss):
+        if not _is_finite(loss):
             return "the scores are finite and the loss is not: look at the loss and its targets"
         network.zero_grad()
         loss.backward()
-        # the last layer first: a gradient flows from there
+        # from the last layer on, as gradients flow
         for name, parameter in reversed(list(network.named_parameters())):
-            if parameter.grad is not None and not _finite(parameter.grad):
+            if parameter.grad is not None and not _is_finite(parameter.grad):
                 return f"the gradient of {name} is the first that is not finite"
     finally:
         for hook in hooks:
@@ -53,12 +53,14 @@ def culprit(recipe: Recipe, network: Network, batch: Batch) -> str:
     return "in float32 the same batch is finite: lower the learning rate or set precision=float32"
 
 
-def _watch(name: str, found: list[str]) -> Any:
-    def look(module: nn.Module, arguments: tuple[Any, ...], output: object) -> None:
-        if not found and not all(_finite(tensor) for tensor in _tensors(output)):
-            found.append(f"{name} ({type(module).__name__})")
+def _watch(name: str, bad_layers: list[str]) -> Any:
+    """Return a forward hook that adds the first layer whose output is not finite."""
 
-    return look
+    def check(module: nn.Module, arguments: tuple[Any, ...], output: object) -> None:
+        if not bad_layers and not all(_is_finite(tensor) for tensor in _tensors(output)):
+            bad_layers.append(f"{name} ({type(module).__name__})")
+
+    return check
 
 
 def _tensors(output: object) -> list[Tensor]:
@@ -71,5 +73,5 @@ def _tensors(output: object) -> list[Tensor]:
     return []
 
 
-def _finite(tensor: Tensor) -> bool:
+def _is_finite(tensor: Tensor) -> bool:
     return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

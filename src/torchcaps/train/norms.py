@@ -1,24 +1,24 @@
-"""Batch normalization by the images of one GPU, where a paper spread a batch over several."""
+"""Batch normalization by the images of one GPU, for papers that split a batch over several."""
 
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["SharedBatchNorm2d", "share_statistics"]
+__all__ = ["GhostBatchNorm2d", "use_ghost_batches"]
 
 
 @final
-class SharedBatchNorm2d(nn.BatchNorm2d):
-    """Batch normalization whose means and variances are those of a few images at a time.
+class GhostBatchNorm2d(nn.BatchNorm2d):
+    """Batch normalization of a few images at a time, also called ghost batch normalization.
 
-    A batch that several GPUs share is normalized on each of them by the images there, which makes
-    the statistics noisier. This does the same on one. Its running statistics are the mean over all
-    shares; ``nn.DataParallel`` keeps those of the first GPU alone.
+    Each of several GPUs normalizes its share of a batch by the images it has, which makes the
+    statistics noisier. This layer does the same on one GPU. Its running statistics are the mean
+    over all shares; ``nn.DataParallel`` keeps those of the first GPU alone.
 
     Args:
-        norm: what to replace; weights and buffers are its own.
-        images: of a share, or the next larger number that divides the batch.
+        norm: the layer to replace; its weights and buffers are taken over.
+        images: images of a share, or the next larger number that divides the batch.
     """
 
     def __init__(self, norm: nn.BatchNorm2d, images: int) -> None:
@@ -29,7 +29,7 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
         self.images = images
 
     def forward(self, features: Tensor) -> Tensor:
-        """Normalize ``[b c h w]``; as any other batch normalization when it is not training."""
+        """Normalize ``[b c h w]``; in evaluation mode as ``nn.BatchNorm2d`` does."""
         shares = self.shares(len(features)) if self.training else 1
         if shares == 1:
             return super().forward(features)
@@ -42,7 +42,7 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
         return normed.flatten(0, 1).to(features.dtype)
 
     def shares(self, batch: int) -> int:
-        """How many equal shares of at least ``images`` images a batch has."""
+        """Return the number of equal shares of at least ``images`` images in a batch."""
         most = max(1, batch // self.images)
         return next(count for count in range(most, 0, -1) if batch % count == 0)
 
@@ -58,9 +58,9 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
             running.lerp_(now.mean(0).flatten().to(running.dtype), momentum)
 
 
-def share_statistics(network: nn.Module, images: int) -> None:
-    """Let every ``nn.BatchNorm2d`` of a network normalize so many images at a time."""
+def use_ghost_batches(network: nn.Module, images: int) -> None:
+    """Make every ``nn.BatchNorm2d`` of a network normalize so many images at a time."""
     for module in list(network.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm2d):
-                setattr(module, name, SharedBatchNorm2d(child, images).train(child.training))
+                setattr(module, name, GhostBatchNorm2d(child, images).train(child.training))

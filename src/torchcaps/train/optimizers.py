@@ -38,32 +38,34 @@ def coefficients(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
 def make_optimizers(
     recipe: Recipe, network: nn.Module, device: torch.device
 ) -> tuple[Optimizer, Optimizer | None]:
-    """What trains the weights, and what trains discriminative routing's coefficients."""
-    apart = coefficients(network) if recipe.coefficient_lr else []
-    ids = {id(parameter) for _, parameter in apart}
+    """Return the optimizer of the weights, and that of a routing's own objective if it has one."""
+    coefficient_pairs = coefficients(network) if recipe.coefficient_lr else []
+    ids = {id(parameter) for _, parameter in coefficient_pairs}
     weights = [p for p in network.parameters() if id(p) not in ids]
     groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": recipe.weight_decay}]
     if not recipe.decay_all:
-        spared = _spared(network)
+        undecayed = _undecayed(network)
         groups = [
             {
-                "params": [p for p in weights if id(p) not in spared],
+                "params": [p for p in weights if id(p) not in undecayed],
                 "weight_decay": recipe.weight_decay,
             },
-            {"params": [p for p in weights if id(p) in spared], "weight_decay": 0.0},
+            {"params": [p for p in weights if id(p) in undecayed], "weight_decay": 0.0},
         ]
-    if _made(recipe.optimizer) is Muon:
+    if _class_of(recipe.optimizer) is Muon:
         groups = _by_kind(groups, network)
     groups = [group for group in groups if group["params"]]
     main = recipe.optimizer(groups, **_options(recipe.optimizer, recipe.lr, device))
-    if not apart:
+    if not coefficient_pairs:
         return main, None
     options = _options(recipe.coefficient_optimizer, recipe.coefficient_lr, device)
-    return main, recipe.coefficient_optimizer([p for _, p in apart], maximize=True, **options)
+    return main, recipe.coefficient_optimizer(
+        [p for _, p in coefficient_pairs], maximize=True, **options
+    )
 
 
 def _by_kind(groups: list[dict[str, Any]], network: nn.Module) -> list[dict[str, Any]]:
-    """The same groups, convolutions and vote weights apart from what Muon leaves to Adam."""
+    """Split groups into convolutions, vote weights, and the parameters that Muon leaves to Adam."""
     kinds = {}
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
@@ -77,13 +79,13 @@ def _by_kind(groups: list[dict[str, Any]], network: nn.Module) -> list[dict[str,
     ]
 
 
-def _made(optimizer: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
-    """The class that is called in the end."""
+def _class_of(optimizer: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
+    """Return the class behind a partial."""
     return optimizer.func if isinstance(optimizer, partial) else optimizer
 
 
-def _spared(network: nn.Module) -> set[int]:
-    """Parameters that stay out of weight decay: vectors, biases of any shape, norms."""
+def _undecayed(network: nn.Module) -> set[int]:
+    """Return the ids of parameters without weight decay: vectors, biases of any shape, norms."""
     return {
         id(parameter)
         for module in network.modules()
@@ -99,10 +101,10 @@ def _is_norm(module: nn.Module) -> bool:
 def _options(
     optimizer: Callable[..., Optimizer], lr: float, device: torch.device
 ) -> dict[str, object]:
-    """The learning rate, and on a GPU what lets a step run without the host."""
+    """Return the learning rate, and on a GPU the options that keep the host out of a step."""
     if device.type != "cuda":
         return {"lr": lr}
-    known = signature(_made(optimizer)).parameters
+    known = signature(_class_of(optimizer)).parameters
     options: dict[str, object] = {"lr": torch.tensor(lr, device=device)}
     if "fused" in known:
         options["fused"] = True
@@ -112,7 +114,7 @@ def _options(
 
 
 def set_lr(optimizer: Optimizer, lr: float) -> None:
-    """Change the learning rate, in place where a captured step reads it."""
+    """Set the learning rate, in place where a captured step reads it."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(lr)
@@ -123,11 +125,11 @@ def set_lr(optimizer: Optimizer, lr: float) -> None:
 def optimizer_tensors(
     optimizer: Optimizer, names: Mapping[int, str], prefix: str
 ) -> dict[str, Tensor]:
-    """The state as ``prefix/entry/parameter`` tensors.
+    """Return the state of an optimizer as ``prefix/entry/parameter`` tensors.
 
     Args:
-        optimizer: what holds it.
-        names: the name of each parameter, by its id.
+        optimizer: the optimizer.
+        names: name of each parameter by its id.
         prefix: first part of every key.
     """
     tensors = {}
@@ -145,28 +147,28 @@ def restore_optimizer(
     stored: Mapping[str, Tensor],
     prefix: str,
 ) -> None:
-    """Put back what :func:`optimizer_tensors` gave."""
+    """Load the tensors of :func:`optimizer_tensors` into an optimizer."""
     by_name = dict(parameters)
-    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
     optimizer.state.clear()
     for key, value in stored.items():
         start, _, rest = key.partition("/")
         entry, _, name = rest.partition("/")
-        if start != prefix or id(by_name[name]) not in own:
+        if start != prefix or id(by_name[name]) not in optimized:
             continue
         parameter = by_name[name]
         # a step count stays where the optimizer keeps it: on the GPU only where it is captured
         device = parameter.device
         if entry == "step" and not optimizer.defaults.get("capturable"):
             device = device if optimizer.defaults.get("fused") else torch.device("cpu")
-        kept = value.to(device, copy=True)
-        if kept.shape == parameter.shape:  # fused steps want the memory format of the parameter
-            kept = torch.empty_like(parameter, dtype=kept.dtype).copy_(kept)
-        optimizer.state[parameter][entry] = kept
+        restored = value.to(device, copy=True)
+        if restored.shape == parameter.shape:  # fused steps need the parameter's memory format
+            restored = torch.empty_like(parameter, dtype=restored.dtype).copy_(restored)
+        optimizer.state[parameter][entry] = restored
 
 
 def lr_factor(recipe: Recipe, clock: Clock) -> float:
-    """Of the learning rate at a step."""
+    """Return the factor of the learning rate at a step."""
     rise = recipe.warmup * clock.steps_per_epoch
     warm = min(1.0, (clock.step + 1) / rise) if rise >= 1 else 1.0
     return warm * recipe.schedule(clock)

@@ -1,4 +1,4 @@
-"""One process of a run: its device, its rank, and what processes say to one another."""
+"""The device and rank of a process, and the communication between processes."""
 
 import itertools
 import os
@@ -13,17 +13,23 @@ from torch import Tensor
 
 from torchcaps.errors import UsageError
 
-__all__ = ["Process", "choose_device", "joined"]
+__all__ = ["Process", "choose_device", "join_processes"]
 
-PATIENCE = timedelta(minutes=10)
-"""How long a process waits for the others before it gives up."""
+TIMEOUT = timedelta(minutes=10)
+"""Time that a process waits for the others."""
 
 _joins = itertools.count()
 
 
 @dataclass(frozen=True)
 class Process:
-    """Where this process stands among those of the run."""
+    """One process of a run.
+
+    Attributes:
+        device: the device it trains on.
+        rank: its number, from 0.
+        world: the number of processes.
+    """
 
     device: torch.device
     rank: int = 0
@@ -31,29 +37,44 @@ class Process:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this is the leading process, which writes the files."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes; a new tensor."""
+        """Return the sum over all processes as a new tensor."""
         total = values.clone()
         if self.world > 1:
             dist.all_reduce(total)
         return total
 
-    def align(self, tensors: Iterable[Tensor]) -> None:
-        """Give every process the leader's values, in place."""
+    def copy_from_leader(self, tensors: Iterable[Tensor]) -> None:
+        """Copy the leading process's values into the tensors of every process."""
         if self.world > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
     def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
+        """Whether a condition holds in any process."""
         return bool(self.sum(torch.tensor([float(here)], device=self.device)) > 0)
+
+    def broadcast(self, data: bytes) -> bytes:
+        """Return the leading process's bytes in every process."""
+        if self.world == 1:
+            return data
+        size = torch.tensor([len(data)], device=self.device)
+        dist.broadcast(size, 0)
+        if not int(size):
+            return b""
+        if self.leads:
+            buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
+        else:
+            buffer = torch.empty(int(size), dtype=torch.uint8, device=self.device)
+        dist.broadcast(buffer, 0)
+        return buffer.cpu().numpy().tobytes()
 
 
 def choose_device(name: str) -> torch.device:
-    """The device a user names: "auto" takes a GPU where there is one."""
+    """Return the device of a name; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -73,8 +94,8 @@ def choose_device(name: str) -> torch.device:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[Process]:
-    """This process among those that torchrun started, or alone."""
+def join_processes(device: str) -> Iterator[Process]:
+    """Join the processes that torchrun started; without torchrun, yield a single process."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or not dist.is_available():
         chosen = choose_device(device)
@@ -90,16 +111,16 @@ def joined(device: str) -> Iterator[Process]:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-    store.set_timeout(PATIENCE)
-    # torchrun keeps its store over runs and restarts, and in it the addresses of those before
+    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+    store.set_timeout(TIMEOUT)
+    # torchrun keeps its store over runs and restarts, with the addresses of earlier ones
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     dist.init_process_group(
         "nccl" if chosen.type == "cuda" else "gloo",
         store=PrefixStore(f"attempt {attempt} run {next(_joins)}", store),
         rank=rank,
         world_size=size,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     try:
         yield Process(chosen, dist.get_rank(), dist.get_world_size())

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run after its step, not in the middle of one."""
+"""Ctrl-C and SIGTERM end a run after a complete step."""
 
 import signal
 import threading
@@ -8,11 +8,11 @@ from types import FrameType
 
 from torchcaps.errors import TorchcapsError
 
-__all__ = ["InterruptedRunError", "Stop", "listening"]
+__all__ = ["InterruptedRunError", "Stop", "catch_signals"]
 
 
 class InterruptedRunError(TorchcapsError, RuntimeError):
-    """The run was asked to stop, and has saved."""
+    """The run was asked to stop and has saved a checkpoint."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -20,13 +20,13 @@ class InterruptedRunError(TorchcapsError, RuntimeError):
 
 
 class Stop:
-    """Whether the run was asked to stop; 0 or the number of the signal."""
+    """A signal handler that remembers the signal; its ``signal`` is 0 until there is one."""
 
     def __init__(self) -> None:
         self.signal = 0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Note the signal; a second one does what it usually does."""
+        """Remember the signal; a second one has its usual effect."""
         self.signal = number
         signal.signal(
             number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
@@ -34,8 +34,8 @@ class Stop:
 
 
 @contextmanager
-def listening() -> Iterator[Stop]:
-    """Note signals instead of dying of them, where this is the main thread."""
+def catch_signals() -> Iterator[Stop]:
+    """Catch Ctrl-C and SIGTERM in the main thread; other threads cannot."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -1,4 +1,4 @@
-"""One optimizer step, and the same step recorded once as a CUDA graph and replayed."""
+"""One training step, and the same step captured as a CUDA graph and replayed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torchcaps.functional import reconstruction_loss
 from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.routing.base import Routing
-from torchcaps.train.evaluation.score import autocast, right, truth
+from torchcaps.train.evaluation.score import autocast, right, targets_of
 from torchcaps.train.optimizers import make_optimizers
 from torchcaps.train.process import Process
 from torchcaps.votes import Votes
@@ -27,35 +27,35 @@ class NonFiniteError(ArithmeticError):
 
 
 def total_loss(recipe: Recipe, output: Output, batch: Batch, step: Tensor) -> Tensor:
-    """The recipe's loss of a batch, with the decoder's part."""
+    """Return the recipe's loss of a batch, including the reconstruction loss."""
     scores = output.scores.float()
-    targets = truth(batch, scores.shape[1])
+    targets = targets_of(batch, scores.shape[1])
     loss = recipe.loss(scores, targets, step=step, smoothing=recipe.label_smoothing)
     if recipe.reconstruction_weight and output.reconstruction is not None:
         reconstruction = output.reconstruction.float()
-        wanted = batch.images if batch.targets is None else batch.targets
-        if reconstruction.dim() == 5:  # each object's error counts
-            reconstruction, wanted = reconstruction.flatten(0, 1), wanted.flatten(0, 1)
+        originals = batch.images if batch.targets is None else batch.targets
+        if reconstruction.dim() == 5:  # one error per object
+            reconstruction, originals = reconstruction.flatten(0, 1), originals.flatten(0, 1)
             weight = recipe.reconstruction_weight * batch.labels.shape[1]
         else:
             weight = recipe.reconstruction_weight
         loss = loss + reconstruction_loss(
-            reconstruction, wanted, reduction=recipe.reconstruction, weight=weight
+            reconstruction, originals, reduction=recipe.reconstruction, weight=weight
         )
     return loss
 
 
 @dataclass
 class Step:
-    """Forward, backward, update; counts loss and right answers on the device.
+    """One training step: forward, backward, update; loss and accuracy are summed on the device.
 
     Attributes:
-        recipe: says how.
-        network: what is trained.
+        recipe: the recipe to train.
+        network: the network to train.
         forward: the network, perhaps compiled or wrapped for several processes.
-        optimizer: of the weights.
-        ascent: of discriminative routing's coefficients, or None.
-        process: this one among those of the run.
+        optimizer: optimizer of the weights.
+        ascent: optimizer of discriminative routing's coefficients, or None.
+        process: this process.
     """
 
     recipe: Recipe
@@ -68,16 +68,16 @@ class Step:
     def __post_init__(self) -> None:
         device = self.process.device
         self.meters = torch.zeros(3, dtype=torch.float64, device=device)
-        """Sum of losses, right answers and images since they were last set to 0."""
+        """Sums of losses, right answers and images since the last reset."""
         self.taken = torch.zeros((), device=device)
-        """Steps taken, for what depends on them inside a captured step."""
+        """Steps taken, for losses and updates that depend on it inside a captured step."""
         self.bad_step = torch.full((), -1.0, device=device)
-        """The first step that was not finite; no step after it changes anything."""
+        """The first step that was not finite, or -1; later steps change nothing."""
         self.stops = torch.zeros((), device=device)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.votes: dict[str, Votes | Tensor] = {}
         self.decodes = bool(self.recipe.reconstruction_weight)
-        # a bad step is left out on the device where it can be; else the host looks at every step
+        # the device skips a bad step where the optimizer can; otherwise the host checks every step
         self.fused = bool(self.optimizer.defaults.get("fused"))
         capturable = bool(self.optimizer.defaults.get("capturable"))
         self.skips = device.type == "cuda" and (self.fused or capturable)
@@ -103,13 +103,13 @@ class Step:
                 module.register_forward_pre_hook(keep)
 
     def __call__(self, batch: Batch) -> None:
-        """Take a step on a batch; :class:`NonFiniteError` before anything is changed."""
+        """Train on a batch; raise :class:`NonFiniteError` before a bad step changes anything."""
         device = self.process.device
         images = batch.images.contiguous(memory_format=self.format)
         with autocast(device, self.recipe.precision):
             output = self.forward(images, batch.labels if self.decodes else None)
         loss = total_loss(self.recipe, output, batch, self.taken)
-        # a recorded step must not add to gradients from before it: their memory goes back
+        # a captured step must not add to earlier gradients, whose memory is released
         self.network.zero_grad()
         loss.backward()
         climbs = self.ascent is not None and self.count % self.recipe.coefficient_every == 0
@@ -130,15 +130,15 @@ class Step:
         if self.recipe.clip:
             scale = (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0)
             torch._foreach_mul_(gradients, scale)
-        if self.skips and not self.fused:  # after clipping: by a norm that is NaN all become NaN
-            self._still(gradients)
+        if self.skips and not self.fused:  # after clipping, which spreads a NaN norm to all
+            self._cancel_bad_step(gradients)
         self.optimizer.step()
         if climbs and self.ascent is not None:
             self.ascent.step()
         self._count(output.scores.detach(), batch, loss.detach())
 
-    def _still(self, gradients: list[Tensor]) -> None:
-        """Make the step of an optimizer that cannot skip one change no weight, once one is bad."""
+    def _cancel_bad_step(self, gradients: list[Tensor]) -> None:
+        """From a bad step on, make an optimizer that cannot skip steps change no weight."""
         for gradient in gradients:
             gradient.copy_(torch.where(self.stops > 0, 0, gradient))
         for group in self.optimizer.param_groups:
@@ -149,7 +149,7 @@ class Step:
 
         Objective and loss are taken at the same weights and the same votes; both steps follow.
         """
-        targets = truth(batch, self.network.n_classes)
+        targets = targets_of(batch, self.network.n_classes)
         for name, module in self.network.named_modules():
             if not isinstance(module, Routing) or not module.objective_parameters:
                 continue
@@ -162,7 +162,7 @@ class Step:
                 parameter.grad = self.process.sum(gradient)
 
     def _count(self, scores: Tensor, batch: Batch, loss: Tensor) -> None:
-        hits = right(scores.float(), truth(batch, scores.shape[1]), self.recipe.measure)
+        hits = right(scores.float(), targets_of(batch, scores.shape[1]), self.recipe.measure)
         count = len(hits)
         self.meters[0] += loss * count
         self.meters[1] += hits.sum()
@@ -172,7 +172,7 @@ class Step:
 
     @property
     def capturable(self) -> bool:
-        """Whether the step runs without the host, so that it can be recorded as a graph."""
+        """Whether the step never waits for the host, so that a CUDA graph can capture it."""
         alone = self.process.world == 1 and self.recipe.coefficient_every == 1
         return self.skips and alone
 
@@ -183,12 +183,12 @@ class Step:
 
 
 class GraphedStep:
-    """The same step as one CUDA graph: recorded at the first batch, replayed for the others.
+    """A training step as a CUDA graph: captured at the first batch, replayed for every batch.
 
-    Recording runs the step a few times; everything it changes is put back before the first replay.
+    The capture runs the step a few times, and then restores everything that the step changes.
     """
 
-    WARM_UP = 3
+    WARM_UP_STEPS = 3
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -196,9 +196,9 @@ class GraphedStep:
         self.batch: Batch | None = None
 
     def __call__(self, batch: Batch) -> None:
-        """Take a step on a batch of the size the first one had."""
+        """Train on a batch of the same size as the first one."""
         if self.graph is None or self.batch is None:
-            self._record(batch)
+            self._capture(batch)
         assert self.graph is not None
         assert self.batch is not None
         self.batch.images.copy_(batch.images)
@@ -207,27 +207,27 @@ class GraphedStep:
             self.batch.targets.copy_(batch.targets)
         self.graph.replay()
 
-    def _record(self, batch: Batch) -> None:
-        own = Batch(
+    def _capture(self, batch: Batch) -> None:
+        static = Batch(
             batch.images.clone(memory_format=torch.preserve_format),
             batch.labels.clone(),
             batch.indices,
             None if batch.targets is None else batch.targets.clone(),
         )
-        kept = _snapshot(self.step)
+        before = _snapshot(self.step)
         state = torch.cuda.get_rng_state()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(self.WARM_UP):
-                self.step(own)
+            for _ in range(self.WARM_UP_STEPS):
+                self.step(static)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         self.step.network.zero_grad()
         with torch.cuda.graph(self.graph):
-            self.step(own)
-        self.batch = own
-        _put_back(self.step, kept)
+            self.step(static)
+        self.batch = static
+        _restore(self.step, before)
         torch.cuda.set_rng_state(state)
 
 
@@ -254,7 +254,7 @@ def make_step(
 
 
 def _snapshot(step: Step) -> dict[str, Any]:
-    """Copies of everything a step changes; None for optimizer state that is not there yet."""
+    """Copy everything that a step changes; optimizer state may not be there yet."""
     optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
     return {
         "network": [t.detach().clone() for t in step.network.state_dict().values()],
@@ -265,22 +265,22 @@ def _snapshot(step: Step) -> dict[str, Any]:
             }
             for o in optimizers
         ],
-        "own": [t.clone() for t in (step.meters, step.taken, step.bad_step, step.stops)],
+        "counters": [t.clone() for t in (step.meters, step.taken, step.bad_step, step.stops)],
     }
 
 
-def _put_back(step: Step, kept: dict[str, Any]) -> None:
-    """Undo what recording changed, in the tensors the graph reads and writes."""
+def _restore(step: Step, before: dict[str, Any]) -> None:
+    """Undo the changes of the capture, in the tensors that the graph reads and writes."""
     with torch.no_grad():
-        for tensor, old in zip(step.network.state_dict().values(), kept["network"], strict=True):
+        for tensor, old in zip(step.network.state_dict().values(), before["network"], strict=True):
             tensor.copy_(old)
         optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
-        for optimizer, states in zip(optimizers, kept["optimizers"], strict=True):
+        for optimizer, states in zip(optimizers, before["optimizers"], strict=True):
             for parameter, entries in optimizer.state.items():
                 for key, value in entries.items():
                     if isinstance(value, Tensor):
                         old = states.get(parameter, {}).get(key)
                         value.zero_() if old is None else value.copy_(old)
-        own = (step.meters, step.taken, step.bad_step, step.stops)
-        for tensor, old in zip(own, kept["own"], strict=True):
+        counters = (step.meters, step.taken, step.bad_step, step.stops)
+        for tensor, old in zip(counters, before["counters"], strict=True):
             tensor.copy_(old)

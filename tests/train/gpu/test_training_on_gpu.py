@@ -12,7 +12,8 @@ from torch import Tensor
 from torchcaps.optim import Muon
 from torchcaps.recipes import Recipe, get
 from torchcaps.recipes.losses import cross_entropy
-from torchcaps.train import TrainingError, train
+from torchcaps.results import AccuracyRow
+from torchcaps.train import TrainingError, TrainOptions, train
 from torchcaps.train.checkpoint.files import load_checkpoint
 from torchcaps.train.step import Step
 
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-quick = partial(train, device="cuda", tensorboard=False, deterministic=True)
 OPTIMIZERS: dict[str, Any] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
@@ -28,6 +28,11 @@ OPTIMIZERS: dict[str, Any] = {
     "rmsprop": partial(torch.optim.RMSprop, alpha=0.9),
     "muon": Muon,
 }
+
+
+def quick(recipe: Recipe, **options: Any) -> AccuracyRow:
+    defaults = {"device": "cuda", "tensorboard": False, "deterministic": True}
+    return train(recipe, TrainOptions(**{**defaults, **options}))
 
 
 @pytest.fixture(autouse=True)
@@ -60,19 +65,19 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monk
     from torchcaps.train.run import Run
 
     whole = quick(small(), out=tmp_path / "whole")
-    usual = Run._between
+    usual = Run.after_step
 
-    def between(self: Run, epoch: int) -> None:
+    def after_step(self: Run, epoch: int) -> None:
         usual(self, epoch)
         if self.progress.step == 13:
             raise KeyError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "_between", between)
+        patched.setattr(Run, "after_step", after_step)
         with pytest.raises(KeyError):
             quick(small(), out=tmp_path / "broken", save_every=0.0)
     resumed = quick(small(), out=tmp_path / "broken")
-    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert resumed.weights_sha256 == whole.weights_sha256
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -92,5 +97,6 @@ def test_a_nan_inside_a_recorded_step_changes_nothing(optimizer: str, tmp_path: 
 @pytest.mark.parametrize("routing", ["dynamic", "discriminative"])
 def test_compiled_bfloat16_learns(routing: str, tmp_path: Path) -> None:
     recipe = small(routing, limit=6400, precision="bfloat16", compile=True, average=0.9)
-    row = train(recipe, out=tmp_path, device="cuda", tensorboard=False)
-    assert row["test"] > 80
+    row = train(recipe, TrainOptions(out=tmp_path, device="cuda", tensorboard=False))
+    assert row.test is not None
+    assert row.test > 80

@@ -1,4 +1,4 @@
-"""Tensors and plain values as bytes and back, every one of them checked."""
+"""Tensors and plain values as bytes and back, with every value checked."""
 
 import json
 import math
@@ -28,11 +28,11 @@ TYPES = {
 
 
 class EncodingError(ValueError):
-    """What is wrong with some bytes or values; the caller knows whose they are."""
+    """Bytes or values that cannot be encoded or decoded; the caller names the file."""
 
 
 def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """Named tensors as the bytes of a safetensors file, bit for bit."""
+    """Return named tensors as the bytes of a safetensors file, bit for bit."""
     from safetensors.torch import save
 
     copies = {}
@@ -43,13 +43,13 @@ def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:
             raise EncodingError(f"{name!r} is a {type(tensor).__name__}, not a tensor")
         if tensor.dtype not in TYPES.values() or tensor.layout is not torch.strided:
             raise EncodingError(f"{name!r} is {tensor.dtype}, {tensor.layout}, which has no file")
-        # copies: tied weights share memory, which the format does not know
+        # copies, because the format cannot hold tied weights, which share memory
         copies[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
     return bytes(save(copies))
 
 
 def parse_tensors(data: bytes) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
+    """Return the tensors of a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -61,16 +61,16 @@ def parse_tensors(data: bytes) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if (tuple(tensor.shape), tensor.dtype) != header.get(name):
             raise EncodingError(f"{name!r} is not what the header says")
-    # copies: memory of a tensor's own is aligned as arithmetic expects it
+    # copies, because the file's tensors may not be aligned
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def parse_header(data: bytes) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Name -> shape and type of the tensors of a safetensors file; no tensor is built."""
+    """Return shape and type of each tensor of a safetensors file, without building a tensor."""
     length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else 0
     if not 2 <= length <= min(MAX_HEADER, len(data) - 8):
         raise EncodingError("it is no whole safetensors file")
-    described = {}
+    shapes = {}
     for name, entry in parse_json(data[8 : 8 + length]).items():
         if name == RESERVED:
             continue
@@ -80,16 +80,16 @@ def parse_header(data: bytes) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
             raise EncodingError(f"its header does not describe {name!r}")
         if not all(type(n) is int and n >= 0 for n in shape):
             raise EncodingError(f"{name!r} cannot have the shape {shape}")
-        described[name] = (tuple(shape), TYPES[kind])
-    return described
+        shapes[name] = (tuple(shape), TYPES[kind])
+    return shapes
 
 
-def check_shapes(data: bytes, wanted: Mapping[str, Tensor]) -> None:
-    """Refuse a safetensors file of other names, shapes or types than those wanted."""
-    found = parse_header(data)
-    expected = {name: (tuple(t.shape), t.dtype) for name, t in wanted.items()}
+def check_shapes(data: bytes, expected: Mapping[str, Tensor]) -> None:
+    """Refuse a safetensors file of other names, shapes or types than expected."""
+    stored = parse_header(data)
+    own = {name: (tuple(t.shape), t.dtype) for name, t in expected.items()}
     different = sorted(
-        name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)
+        name for name in stored.keys() | own.keys() if stored.get(name) != own.get(name)
     )
     if different:
         raise EncodingError(
@@ -99,7 +99,7 @@ def check_shapes(data: bytes, wanted: Mapping[str, Tensor]) -> None:
 
 
 def dump_json(value: dict[str, Any]) -> bytes:
-    """A dictionary as JSON in the one form it can have: sorted keys, a line break at the end."""
+    """Return a dictionary as JSON in its only form: sorted keys, a line break at the end."""
     _check_plain(value)
     try:
         return (json.dumps(value, sort_keys=True, allow_nan=False) + "\n").encode()
@@ -108,7 +108,7 @@ def dump_json(value: dict[str, Any]) -> bytes:
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """A dictionary of plain finite values from JSON."""
+    """Parse a dictionary of plain finite values from JSON."""
     try:
         value = json.loads(data.decode(), parse_constant=_refuse, object_pairs_hook=_unique)
     except EncodingError:
@@ -126,29 +126,29 @@ def _refuse(constant: str) -> Never:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         raise EncodingError("it names one key twice")
-    return found
+    return values
 
 
-def _check_plain(value: object, place: str = "it", depth: int = 0) -> None:
-    """Refuse what JSON cannot hold and give back the same."""
+def _check_plain(value: object, where: str = "it", depth: int = 0) -> None:
+    """Refuse values that JSON does not return unchanged."""
     if depth > MAX_DEPTH:
-        raise EncodingError(f"{place} is nested more than {MAX_DEPTH} deep")
+        raise EncodingError(f"{where} is nested more than {MAX_DEPTH} deep")
     if type(value) is dict:
         for key, item in value.items():
             if type(key) is not str:
-                raise EncodingError(f"{place} has the key {key!r}, which is not text")
-            _check_plain(item, f"{place}[{key!r}]", depth + 1)
+                raise EncodingError(f"{where} has the key {key!r}, which is not text")
+            _check_plain(item, f"{where}[{key!r}]", depth + 1)
     elif type(value) is list:
         for number, item in enumerate(value):
-            _check_plain(item, f"{place}[{number}]", depth + 1)
+            _check_plain(item, f"{where}[{number}]", depth + 1)
     elif type(value) is float:
         if not math.isfinite(value):
-            raise EncodingError(f"{place} is {value}, which JSON cannot hold")
+            raise EncodingError(f"{where} is {value}, which JSON cannot hold")
     elif value is not None and type(value) not in (bool, int, str):
-        raise EncodingError(f"{place} is a {type(value).__name__}, which JSON cannot hold")
+        raise EncodingError(f"{where} is a {type(value).__name__}, which JSON cannot hold")
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or are not there, and that say so when they are damaged.
+"""Checkpoints that exist completely or not at all, and whose damage is always noticed.
 
 A checkpoint is a folder ``step-00000123`` of four files: the network and the optimizer as
 safetensors, the rest as JSON, and a manifest with the size and SHA-256 of the other three. It is
@@ -59,7 +59,7 @@ class CheckpointError(TorchcapsError, ValueError):
 
 
 class Checkpoint(NamedTuple):
-    """What a run needs to go on as if it had never stopped."""
+    """The state from which a run resumes as if it had never stopped."""
 
     step: int
     model: dict[str, Tensor]
@@ -78,10 +78,10 @@ def save_checkpoint(
     """Write ``folder/step-...`` and return it once it is safe on the disk.
 
     Args:
-        folder: where the checkpoints of a run lie; made if it is not there.
-        step: the number of the step, which names the checkpoint.
+        folder: the folder of a run's checkpoints; made if it is not there.
+        step: number of the step, which names the checkpoint.
         model: the network's tensors.
-        optim: optimizer, averaging and random number state as named tensors.
+        optim: state of optimizer, averaging and random generators as named tensors.
         state: everything else as plain JSON: finite numbers, text, lists, dictionaries.
     """
     if type(step) is not int or not 0 <= step < 10**18:
@@ -117,12 +117,12 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path, *, model: Mapping[str, Tensor] | None = None) -> Checkpoint:
-    """Read a checkpoint whose every byte is the one that was written.
+    """Read a checkpoint, and refuse it unless every byte is the one that was written.
 
     Args:
         path: the folder of the checkpoint.
-        model: tensors of the names, shapes and types that are wanted, such as a network's
-            ``state_dict()``; a checkpoint of another network is refused before one is built.
+        model: tensors of the expected names, shapes and types, such as a network's
+            ``state_dict()``. A checkpoint of another network is refused before it is built.
     """
     path = Path(path)
     try:
@@ -144,7 +144,7 @@ def load_checkpoint(path: Path, *, model: Mapping[str, Tensor] | None = None) ->
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a folder that look complete, oldest first; their files are not read."""
+    """Return the checkpoints that look complete, oldest first, without reading their files."""
     return [path for path in _folders(folder) if (path / MANIFEST).is_file()]
 
 
@@ -154,9 +154,9 @@ def newest_checkpoint(
     warn: Callable[[str], None],
     model: Mapping[str, Tensor] | None = None,
 ) -> Checkpoint | None:
-    """The newest checkpoint that is good, or None where there is none at all.
+    """Return the newest good checkpoint, or None where there is none at all.
 
-    Every damaged one on the way is left where it is and told to ``warn``.
+    Newer ones that are damaged stay, and each is reported to ``warn``.
     """
     bad = []
     for path in reversed(_folders(folder)):
@@ -182,8 +182,8 @@ def prune(
 ) -> None:
     """Remove old checkpoints once the newest ``keep`` have been read back and are good.
 
-    Damaged ones, and those of a network without the tensors of ``model``, are left alone and do
-    not count; the checkpoint of step ``best`` stays.
+    Damaged ones, and those of a network without the tensors of ``model``, stay and do not count.
+    The checkpoint of step ``best`` stays.
     """
     if keep < 1:
         raise ValueError(f"keep must be at least 1, not {keep}")
@@ -204,7 +204,7 @@ def prune(
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left half done; call it when no other process saves here."""
+    """Remove what a killed process left unfinished; no other process may be saving here."""
     folder = Path(folder)
     if not folder.is_dir():
         return
@@ -230,18 +230,18 @@ def sweep(folder: Path) -> None:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Every folder that has a checkpoint's name, oldest first, one set aside before its heir."""
-    found = []
+    """Return all folders with a checkpoint's name, oldest first, each after the one it replaces."""
+    folders = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for path in Path(folder).iterdir():
             match = NAME.fullmatch(path.name)
             if match and path.is_dir() and not path.is_symlink():
-                found.append((int(match[1]), match[2] is None, path.name, path))
-    return [path for *_, path in sorted(found)]
+                folders.append((int(match[1]), match[2] is None, path.name, path))
+    return [path for *_, path in sorted(folders)]
 
 
 def _publish(partial: Path, path: Path) -> None:
-    """Give a complete folder its name; the one that had it stays until then."""
+    """Rename a complete folder to its final name; the one it replaces stays until then."""
     before = [old for old in _folders(path.parent) if old.name.startswith(f"{path.name}.")]
     if path.is_dir() and not path.is_symlink():
         aside = path.with_name(f"{path.name}.before-{secrets.token_hex(4)}")
@@ -260,7 +260,7 @@ def _publish(partial: Path, path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint so that a kill in between leaves none that looks damaged."""
-    gone = temporary(path)
-    path.rename(gone)
-    shutil.rmtree(gone)
+    """Remove a checkpoint so that a kill meanwhile leaves none that looks damaged."""
+    renamed = temporary(path)
+    path.rename(renamed)
+    shutil.rmtree(renamed)

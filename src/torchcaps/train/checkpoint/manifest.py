@@ -1,7 +1,7 @@
-"""The manifest of a checkpoint: what its files must be, and whether they are.
+"""The manifest of a checkpoint, which decides whether its files are complete and undamaged.
 
-It is the commit mark: it is written last, holds the size and SHA-256 of every other file and a
-checksum of itself, and has one form only, so that no bit of a checkpoint can change unnoticed.
+It is the commit mark and is written last. It holds the size and SHA-256 of every other file and a
+checksum of itself. It has one form only, so that no bit of a checkpoint can change unnoticed.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _KEYS = {"checksum", "files", "format", "step", "torch", "torchcaps"}
 
 
 def write_manifest(step: int, contents: Mapping[str, bytes]) -> bytes:
-    """The manifest of a checkpoint's files."""
+    """Return the manifest of a checkpoint's files."""
     from torchcaps import __version__
 
     manifest: dict[str, Any] = {
@@ -46,13 +46,13 @@ def write_manifest(step: int, contents: Mapping[str, bytes]) -> bytes:
 
 
 def _signed(manifest: dict[str, Any]) -> bytes:
-    """A manifest with its own checksum, in the one form it can have."""
+    """Return a manifest with its own checksum, in its only form."""
     bare = {key: value for key, value in manifest.items() if key != "checksum"}
     return dump_json({**bare, "checksum": hashlib.sha256(dump_json(bare)).hexdigest()})
 
 
 def read_manifest(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The step of a checkpoint and what its files must be, from a manifest that is intact."""
+    """Return the step of a checkpoint, and size and hash of its files, from an intact manifest."""
     data = _read(path, MANIFEST)
     with about(MANIFEST):
         manifest = parse_json(data)
@@ -76,7 +76,7 @@ def read_manifest(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 def read_verified(path: Path) -> tuple[int, dict[str, bytes]]:
-    """The step and the files of a checkpoint, each of the size and hash its manifest gives."""
+    """Return the step and the files of a checkpoint, each of the size and hash in the manifest."""
     step, files = read_manifest(path)
     contents = {}
     for name, entry in files.items():
@@ -88,7 +88,7 @@ def read_verified(path: Path) -> tuple[int, dict[str, bytes]]:
 
 
 def _read(path: Path, name: str, *, size: int | None = None) -> bytes:
-    """A regular file of a checkpoint, which has the given size."""
+    """Read a regular file of a checkpoint, which must have this size."""
     try:
         info = (path / name).lstat()
         if not stat.S_ISREG(info.st_mode):
@@ -108,7 +108,7 @@ def _read(path: Path, name: str, *, size: int | None = None) -> bytes:
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """Say which file an error is about."""
+    """Add the name of a file to errors."""
     try:
         yield
     except EncodingError as error:

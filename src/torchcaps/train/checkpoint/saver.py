@@ -1,4 +1,4 @@
-"""Checkpoints written beside the training, by a thread that has copies of everything."""
+"""Checkpoints written by a background thread while training goes on."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,11 +14,11 @@ __all__ = ["Saver"]
 
 
 class Saver:
-    """Saves one checkpoint at a time; a second waits for the first.
+    """A background writer of one checkpoint at a time.
 
     Args:
-        folder: where checkpoints go.
-        keep: how many of the newest stay, beside the best.
+        folder: the folder of the checkpoints.
+        keep: number of newest checkpoints to keep beside the best.
     """
 
     def __init__(self, folder: Path, *, keep: int = 2) -> None:
@@ -36,7 +36,10 @@ class Saver:
         state: Mapping[str, Any],
         best: int | None,
     ) -> None:
-        """Copy the tensors and write them meanwhile; raises what the save before it raised."""
+        """Copy the tensors and start writing them.
+
+        Waits for the save before it, and raises that save's error.
+        """
         self.wait()
         copies = [_copies(model), _copies(optim)]
         if torch.cuda.is_available():
@@ -54,13 +57,13 @@ class Saver:
         return self.pending is not None and not self.pending.done()
 
     def wait(self) -> None:
-        """Until the last checkpoint is on the disk."""
+        """Wait until the last checkpoint is on the disk."""
         if self.pending is not None:
             pending, self.pending = self.pending, None
             pending.result()
 
     def close(self) -> None:
-        """Finish what is being written."""
+        """Wait for the last checkpoint and end the thread."""
         try:
             self.wait()
         finally:

@@ -1,11 +1,10 @@
-"""Everything a run must remember, to and from a checkpoint."""
+"""The state of a run, to and from a checkpoint."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from torchcaps.models import Network
@@ -15,22 +14,22 @@ from torchcaps.train.optimizers import optimizer_tensors, restore_optimizer
 from torchcaps.train.process import Process
 from torchcaps.train.step import Step
 
-__all__ = ["Progress", "capture", "restore", "restore_weights", "shared"]
+__all__ = ["Progress", "capture", "restore", "restore_weights", "share_checkpoint"]
 
 
 @dataclass
 class Progress:
-    """How far a run has come, in plain numbers.
+    """The progress of a run in plain numbers.
 
     Attributes:
         step: steps taken.
-        best: validation score of the best epoch so far, percent; None before the first.
-        best_step: the step it ended with.
-        best_epoch: its number, from 1.
-        seconds: of training and validation, over all starts.
-        training_seconds: of the steps alone.
-        images: trained on.
-        unscored: whether the last epoch's steps are taken and its end is still to come.
+        best: validation accuracy of the best epoch so far, in percent; None before the first.
+        best_step: last step of the best epoch.
+        best_epoch: number of the best epoch, from 1.
+        seconds: seconds of training and validation, over all starts.
+        training_seconds: seconds of the steps alone.
+        images: images trained on.
+        unscored: whether the last epoch has all its steps and no score yet.
     """
 
     step: int = 0
@@ -42,14 +41,14 @@ class Progress:
     images: int = 0
     unscored: bool = False
 
-    def choose(self, held_out: float | None, epoch: int) -> None:
-        """Take the epoch that has just ended if it is better on held-out images than all before."""
-        if held_out is not None and (self.best is None or held_out > self.best):
-            self.best, self.best_step, self.best_epoch = held_out, self.step, epoch
+    def choose(self, validation: float | None, epoch: int) -> None:
+        """Choose the epoch that has just ended if its validation accuracy is the best so far."""
+        if validation is not None and (self.best is None or validation > self.best):
+            self.best, self.best_step, self.best_epoch = validation, self.step, epoch
 
 
 def capture(step: Step, average: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Optimizer, average, meters and random numbers as named tensors; the network's apart."""
+    """Return optimizer, average, meters and random state as named tensors, without the network."""
     names = {id(p): name for name, p in step.network.named_parameters()}
     tensors = optimizer_tensors(step.optimizer, names, "optimiser")
     if step.ascent is not None:
@@ -65,7 +64,7 @@ def capture(step: Step, average: dict[str, Tensor], device: torch.device) -> dic
 def restore(
     step: Step, average: dict[str, Tensor], saved: Checkpoint, process: Process
 ) -> Progress:
-    """Put a checkpoint back into a run that was built afresh."""
+    """Load a checkpoint into a new run; return its progress."""
     restore_weights(step.network, average, saved)
     parameters = list(step.network.named_parameters())
     restore_optimizer(step.optimizer, parameters, saved.optim, "optimiser")
@@ -84,41 +83,23 @@ def restore(
 
 
 def restore_weights(network: Network, average: dict[str, Tensor], saved: Checkpoint) -> None:
-    """Put the weights of a checkpoint back, and their average."""
+    """Load the weights of a checkpoint, and their average."""
     network.load_state_dict(saved.model)
     for name, tensor in average.items():
         tensor.copy_(saved.optim[f"average/{name}"])
 
 
-def shared(saved: Checkpoint | None, process: Process) -> Checkpoint | None:
-    """The leader's checkpoint in every process, on whatever machine it runs."""
+def share_checkpoint(saved: Checkpoint | None, process: Process) -> Checkpoint | None:
+    """Return the leading process's checkpoint in every process, also on other machines."""
     if process.world == 1:
         return saved
     parts = [b"", b"", b""]
     if saved is not None:
-        header = json.dumps({"step": saved.step, "state": saved.state}).encode()
-        parts = [header, dump_tensors(saved.model), dump_tensors(saved.optim)]
-    received = [_broadcast(part, process) for part in parts]
+        values = json.dumps({"step": saved.step, "state": saved.state}).encode()
+        parts = [values, dump_tensors(saved.model), dump_tensors(saved.optim)]
+    received = [process.broadcast(part) for part in parts]
     if not received[0]:
         return None
-    described: dict[str, Any] = json.loads(received[0])
-    return Checkpoint(
-        described["step"],
-        parse_tensors(received[1]),
-        parse_tensors(received[2]),
-        described["state"],
-    )
-
-
-def _broadcast(data: bytes, process: Process) -> bytes:
-    """The leader's bytes."""
-    size = torch.tensor([len(data)], device=process.device)
-    dist.broadcast(size, 0)
-    if not int(size):
-        return b""
-    if process.leads:
-        buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(process.device)
-    else:
-        buffer = torch.empty(int(size), dtype=torch.uint8, device=process.device)
-    dist.broadcast(buffer, 0)
-    return buffer.cpu().numpy().tobytes()
+    header: dict[str, Any] = json.loads(received[0])
+    model, optim = map(parse_tensors, received[1:])
+    return Checkpoint(header["step"], model, optim, header["state"])

@@ -1,7 +1,6 @@
-"""What is kept of a finished run: its row, its curve and, if it is to be shipped, its weights."""
+"""Finished runs as rows, curves and weights that ship with the package."""
 
 import hashlib
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,36 +12,35 @@ from torchcaps.models import load
 from torchcaps.models.weights.files import describe, save_packed
 from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, file_name, weights_folder
 from torchcaps.recipes import RECIPES
-from torchcaps.results import COLUMNS, Row, add_row, keep_curve, misfits, read_rows
+from torchcaps.results import AccuracyRow, add_row, keep_curve, read_rows
 from torchcaps.train.evaluation.files import evaluate_files
 from torchcaps.train.outputs.folder import RunFolder, default_folder
 
-__all__ = ["finished_runs", "keep", "ship"]
+__all__ = ["finished_runs", "record_run", "ship"]
 
 TOLERANCE = 0.05
-"""Points by which packed weights may score otherwise than the run did."""
+"""Percentage points by which the accuracy of packed weights may differ from the run's."""
 
 FACTS = ("recipe", "seed", "epochs", "modified", "validation", "commit", "weights_sha256")
-"""What a shipped file says of its run, beside its own accuracy."""
+"""Facts of its run in a shipped file, beside the file's own accuracy."""
 
 
-def keep(folder: RunFolder, record: str | Path) -> bool:
-    """Add the row of a finished run to a record, if it is not in there, and its curve beside it.
+def record_run(folder: RunFolder, record: str | Path) -> bool:
+    """Add the row of a finished run to a record, unless it is there, and its curve beside it.
 
     Returns:
-        Whether the run has a row: one without test images has none.
+        Whether the run has a test accuracy; one without test images is not recorded.
     """
     row = _row(folder)
-    if row["test"] is None:
+    if row.test is None:
         return False
-    entry = Row(**row)
-    add_row(record, entry)
-    keep_curve(record, entry, folder.epochs())
+    add_row(record, row)
+    keep_curve(record, row, folder.curve())
     return True
 
 
 def finished_runs(path: str | Path) -> list[RunFolder]:
-    """The run of a folder, or those of its ``seedN`` folders; a recipe is its folder in runs/."""
+    """Return the finished runs of a run folder, of its ``seedN`` folders, or of a recipe's."""
     path = Path(path)
     if not path.exists():
         if path.as_posix() not in RECIPES:
@@ -50,11 +48,18 @@ def finished_runs(path: str | Path) -> list[RunFolder]:
         path = default_folder(path.as_posix(), 0).parent
     if path.is_file():
         raise InputError(f"{path} is neither a run folder nor a CSV of results named .csv")
-    seeds = [place for place in sorted(path.glob("seed*")) if place.name[4:].isdigit()]
-    runs = [run for run in map(RunFolder, (path, *seeds)) if run.result() is not None]
+    seeds = [folder for folder in sorted(path.glob("seed*")) if folder.name[4:].isdigit()]
+    runs = [run for run in map(RunFolder, (path, *seeds)) if run.is_finished]
     if not runs:
         raise InputError(f"{path} holds no finished run: train it first, or name its folder")
     return runs
+
+
+def _row(folder: RunFolder) -> AccuracyRow:
+    row = folder.row()
+    if row is None:
+        raise InputError(f"{folder.path} holds no finished run: train it first")
+    return row
 
 
 def ship(
@@ -67,119 +72,109 @@ def ship(
     data_dir: Path | None = None,
     device: str = "auto",
 ) -> dict[Path, dict[str, Any]]:
-    """Write the best run of each recipe as weights that come with the package.
+    """Write the weights of the best run of each recipe as a file that ships with the package.
 
-    The best is so on held-out images, or on the test images where none were held out; a run with
-    changed settings is taken where there is no other. A file that is there stays where its run was
-    as good by the same rule. A new one is scored anew on the test images, and refused where it does
-    not do what its run did.
+    The best run has the highest accuracy on held-out images, or on test images where none were
+    held out. Runs with changed settings count only where there are no others. A file of an equally
+    good or better run stays. A new file is scored on the test images, and refused if its accuracy
+    differs from the run's.
 
     Args:
-        runs: finished ones.
+        runs: finished runs.
         store: "int8" or "float16".
-        into: the folder; by default the package's own.
-        record: the rows of the runs whose files are there; a run that is not among them counts as
-            its file says.
-        replace: write the best of these runs even where a better one's file is there.
+        into: the folder of the files; by default the package's own.
+        record: the rows of the runs behind existing files; without a row, the file itself counts.
+        replace: write the best of these runs even over the file of a better one.
         data_dir: the data folder.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Returns:
-        What each file says of itself, by path; of one that stayed ``"stayed"`` says why.
+        The facts of each file by path; ``"stayed"`` says why an existing file stays.
     """
     folder = weights_folder() if into is None else Path(into)
-    recipes: dict[str, list[tuple[RunFolder, dict[str, Any]]]] = {}
+    recipes: dict[str, list[tuple[RunFolder, AccuracyRow]]] = {}
     for run in runs:
         row = _row(run)
-        if row["test"] is None or (run.description() or {}).get("data") is not None:
+        if row.test is None or (run.description() or {}).get("data") is not None:
             raise UsageError(f"{run.path} was trained on your own images: only recipes are shipped")
-        recipes.setdefault(row["recipe"], []).append((run, row))
-    written = {}
+        recipes.setdefault(row.recipe, []).append((run, row))
+    files = {}
     for recipe, candidates in recipes.items():
         path = folder / file_name(recipe)
-        folders, rows = zip(*candidates, strict=True)
+        rows = [row for _, row in candidates]
         best = _best(rows)
-        stays = dict if replace else partial(_stays, path, rows, best, record)
-        run = folders[rows.index(best)]
-        written[path] = stays() or _ship(run, best, path, store, data_dir, device, stays)
-    return written
+        run = next(run for run, row in candidates if row is best)
+        stays = dict if replace else partial(_staying, path, best, rows, record)
+        files[path] = stays() or _write(run, best, path, store, data_dir, device, stays)
+    return files
 
 
-def _best(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of unchanged recipes, if there are any, the one with most images right."""
+def _best(rows: Sequence[AccuracyRow]) -> AccuracyRow:
+    """Return the row of highest accuracy, among unmodified ones if there are any."""
     measure = _measure(rows)
-    return max(rows, key=lambda row: (not row["modified"], row[measure]))
+    return max(rows, key=lambda row: (not row.modified, getattr(row, measure)))
 
 
-def _measure(rows: Sequence[dict[str, Any]]) -> str:
-    return "test" if any(row["validation"] is None for row in rows) else "validation"
+def _measure(rows: Sequence[AccuracyRow]) -> str:
+    """Return the accuracy that all rows have."""
+    return "test" if any(row.validation is None for row in rows) else "validation"
 
 
-def _stays(
-    path: Path, rows: Sequence[dict[str, Any]], best: dict[str, Any], record: str | Path | None
+def _staying(
+    path: Path, best: AccuracyRow, rows: Sequence[AccuracyRow], record: str | Path | None
 ) -> dict[str, Any]:
-    """What the file that is there says of itself, and why it stays; nothing where it does not."""
-    there = _there(path, best["recipe"], record)
-    if there is None or _best([there, best]) is not there:
+    """Return the facts of an existing file and why it stays; nothing if it is to be replaced."""
+    existing = _existing(path, best, record)
+    if existing is None or _best([existing, best]) is not existing:
         return {}
-    if any(row["weights_sha256"] == there["weights_sha256"] for row in rows):
+    if any(row.weights_sha256 == existing.weights_sha256 for row in rows):
         return {}
-    measure = _measure([there, best])
-    changed = " of changed settings" if best["modified"] and not there["modified"] else ""
-    why = (
-        f"seed {there['seed']} has {there[measure]:.2f} % of the {measure} images right, and seed "
-        f"{best['seed']}, the best run given{changed}, {best[measure]:.2f} %; --replace takes it"
+    measure = _measure([existing, best])
+    changed = " of changed settings" if best.modified and not existing.modified else ""
+    reason = (
+        f"seed {existing.seed} has {getattr(existing, measure):.2f} % of the {measure} images "
+        f"right, and seed {best.seed}, the best run given{changed}, "
+        f"{getattr(best, measure):.2f} %; --replace takes it"
     )
-    return {**describe(path)["trained"], "stayed": why}
+    return {**describe(path)["trained"], "stayed": reason}
 
 
-def _there(path: Path, recipe: str, record: str | Path | None) -> dict[str, Any] | None:
-    """The row of the run whose weights a file holds; None where it holds none of the recipe."""
+def _existing(path: Path, best: AccuracyRow, record: str | Path | None) -> AccuracyRow | None:
+    """Return the row of the run behind a weight file; None if it holds no weights of the recipe.
+
+    A record may know of changes that were found later. Without it the file's own facts count.
+    """
     try:
-        said = describe(path)["trained"]
-    except TorchcapsError:
+        facts = describe(path)["trained"]
+        if facts.get("recipe") != best.recipe or not isinstance(facts.get("test"), int | float):
+            return None
+        for row in [] if record is None else read_rows(record):
+            if row.weights_sha256 == facts.get("weights_sha256"):
+                return row
+        # what the file does not say is not compared
+        unknown = {"validation": None, "modified": "", "weights_sha256": ""}
+        return AccuracyRow.from_dict({**best.to_dict(), **unknown, **facts})
+    except (TorchcapsError, ValueError):
         return None
-    if said.get("recipe") != recipe or not isinstance(said.get("test"), int | float):
-        return None
-    row = {"weights_sha256": "", "modified": "", "validation": None, "seed": "?", **said}
-    for one in [] if record is None else read_rows(record):
-        if one.weights_sha256 == row["weights_sha256"]:
-            row |= {key: getattr(one, key) for key in ("modified", "validation", "test")}
-    return row
 
 
-def _row(folder: RunFolder) -> dict[str, Any]:
-    """The row of a finished run; a changed number of epochs names the recipe's own too."""
-    result = folder.result() or {}
-    if wrong := misfits(result):
-        raise InputError(
-            f"{folder.path / 'result.json'} is not what a run writes: {wrong[0]} is missing or of "
-            "another type; train it again"
-        )
-    row: dict[str, Any] = {column: result.get(column) for column in COLUMNS}
-    row["command"] = row["command"] or ""  # earlier runs did not say
-    if recipe := RECIPES.get(row["recipe"]):
-        whole = rf"\g<0> of {recipe.epochs}"
-        row["modified"] = re.sub(r"\bepochs=\d+\b(?! of)", whole, row["modified"])
-    return row
-
-
-def _ship(
+def _write(
     run: RunFolder,
-    row: dict[str, Any],
+    row: AccuracyRow,
     path: Path,
     store: str,
     data_dir: Path | None,
     device: str,
     stays: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Write one file, if it fits and scores as its run did."""
+    """Write a weight file if its size and its accuracy allow; return its facts."""
     network = load(run.weights)
-    if hashlib.sha256(run.weights.read_bytes()).hexdigest() != row["weights_sha256"]:
+    if hashlib.sha256(run.weights.read_bytes()).hexdigest() != row.weights_sha256:
         raise InputError(f"{run.weights} is not the file its run wrote: train it again")
-    facts = {key: row[key] for key in FACTS if row[key] is not None}
-    with tempfile.TemporaryDirectory() as place:
-        trial = Path(place) / path.name
+    values = ((name, getattr(row, name)) for name in FACTS)
+    facts = {name: value for name, value in values if value is not None}
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / path.name
         save_packed(network, trial, store=store, trained=facts)
         if (size := trial.stat().st_size) > MAX_WEIGHT_BYTES:
             raise UsageError(
@@ -187,17 +182,21 @@ def _ship(
                 f"{MAX_WEIGHT_BYTES:,}: store it as int8, or ship a smaller network"
             )
         (score,) = evaluate_files([trial], data_dir=data_dir, device=device).values()
-    if abs(score["percent"] - row["test"]) > TOLERANCE:
-        why = "store it as float16, or see whether the test images are those of the run"
-        for key in ("test_limit", "test_draws"):
-            if key in row["modified"]:
-                why = f"train it without {key}, to be scored on all test images"
-        raise InputError(
-            f"{path.name} scores {score['percent']:.2f} % and its run {row['test']:.2f} %: {why}"
-        )
-    if kept := stays():  # shipped by another process while this one was scored
-        return kept
+    _check_accuracy(path, row, score["percent"])
+    if existing := stays():  # another process shipped it during the scoring
+        return existing
     facts |= {"test": score["percent"], "images": score["images"]}
     path.parent.mkdir(parents=True, exist_ok=True)
     save_packed(network, path, store=store, trained=facts)
     return facts
+
+
+def _check_accuracy(path: Path, row: AccuracyRow, percent: float) -> None:
+    """Refuse packed weights whose accuracy differs from the run's."""
+    if row.test is not None and abs(percent - row.test) <= TOLERANCE:
+        return
+    remedy = "store it as float16, or see whether the test images are those of the run"
+    for setting in ("test_limit", "test_draws"):
+        if setting in row.changes:
+            remedy = f"train it without {setting}, to be scored on all test images"
+    raise InputError(f"{path.name} scores {percent:.2f} % and its run {row.test:.2f} %: {remedy}")

@@ -1,4 +1,4 @@
-"""How many images a network gets right."""
+"""The accuracy of a network on a set of images."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,58 +14,58 @@ from torchcaps.models import predict
 from torchcaps.recipes import Measure
 from torchcaps.train.process import Process
 
-__all__ = ["Score", "autocast", "right", "score", "tensor_float", "truth"]
+__all__ = ["Score", "autocast", "right", "score", "targets_of", "tensor_float"]
 
 
 class Score(NamedTuple):
-    """Images that were classified right, of how many."""
+    """The number of images classified right, and of all images scored."""
 
     right: int
     images: int
 
     @property
     def percent(self) -> float:
-        """Of the images, in percent."""
+        """Accuracy in percent."""
         return 100 * self.right / max(1, self.images)
 
 
-def truth(batch: Batch, n_classes: int) -> Tensor:
-    """What a loss compares scores with: class numbers ``[b]``, or zeros and ones ``[b n]``."""
+def targets_of(batch: Batch, n_classes: int) -> Tensor:
+    """Return a loss's targets: class numbers ``[b]``, or zeros and ones ``[b n]``."""
     return batch.labels if batch.labels.dim() == 1 else batch.multi_hot(n_classes)
 
 
 def right(scores: Tensor, targets: Tensor, measure: Measure) -> Tensor:
-    """Which images are right: bool ``[b]``; of several objects all must be."""
+    """Return which images are right as bool ``[b]``; every object of an image must be."""
     if measure == "top1":
         return predict(scores) == targets
-    found = predict(scores, top=2) if measure == "top2" else predict(scores, threshold=0.5)
+    predicted = predict(scores, top=2) if measure == "top2" else predict(scores, threshold=0.5)
     if targets.dim() == 1:
         targets = nn.functional.one_hot(targets, scores.shape[1])
-    return (found == targets).all(dim=-1)
+    return (predicted == targets).all(dim=-1)
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Lower precision where the recipe asks for it."""
+    """Return autocast to bfloat16 where the recipe's precision asks for it."""
     on = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
     return torch.autocast(device.type, torch.bfloat16, enabled=on)
 
 
 @contextmanager
 def tensor_float(device: torch.device, precision: str) -> Iterator[None]:
-    """TensorFloat-32, 10 bits for factors in products and convolutions, unless float32 is asked.
+    """Use TensorFloat-32 in matmuls and convolutions on a GPU, unless the precision is float32.
 
-    PyTorch's own setting is float32 for the products and TensorFloat-32 for the convolutions.
+    PyTorch's default is float32 for matmuls and TensorFloat-32 for convolutions.
     """
     if device.type != "cuda":
         yield
         return
-    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    matmuls, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "float32"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(products)
+        torch.set_float32_matmul_precision(matmuls)
         torch.backends.cudnn.allow_tf32 = convolutions
 
 
@@ -85,20 +85,20 @@ def score(
 ) -> Score:
     """Score a network in evaluation mode; each process takes its share, every image counts once.
 
-    One that is stopped counts fewer images than the source has, in every process alike.
+    A stopped call counts fewer images, the same number in every process.
 
     Args:
-        network: images in, an output with ``scores`` out.
+        network: maps images to an output with ``scores``.
         source: a data set on the process's device.
         measure: when an image counts as right.
-        n_classes: classes of the scores.
-        process: this one among those of the run.
-        transforms: what the images go through.
-        precision: as in a recipe.
-        batch_size: images at a time; None for 500 on a GPU and 100 elsewhere.
-        draws: how often a source that draws its images does so.
-        on_batch: told how many images were done, for a progress bar.
-        stopping: asked after every batch whether to leave out the rest.
+        n_classes: number of classes.
+        process: this process.
+        transforms: transforms of the images.
+        precision: precision of the forward pass, as in a recipe.
+        batch_size: batch size; None for 500 on a GPU and 100 elsewhere.
+        draws: number of draws from a source that draws its images.
+        on_batch: called with the number of images of each batch, for a progress bar.
+        stopping: called after every batch; True leaves out the rest.
     """
     batches = Batches(
         source,
@@ -107,16 +107,15 @@ def score(
         shuffled=False,
         shard=(process.rank, process.world),
     )
-    total = torch.zeros(2, dtype=torch.long, device=process.device)
     device = process.device
+    total = torch.zeros(2, dtype=torch.long, device=device)
     with torch.no_grad(), autocast(device, precision), tensor_float(device, precision):
         for batch in chain.from_iterable(map(batches.epoch, range(draws))):
             scores = network(batch.images).scores
-            hits = right(scores.float(), truth(batch, n_classes), measure)
+            hits = right(scores.float(), targets_of(batch, n_classes), measure)
             total[0] += hits.sum()
             total[1] += len(hits)
             on_batch(len(hits))
             if stopping():
                 break
-    hit, count = process.sum(total).tolist()
-    return Score(hit, count)
+    return Score(*process.sum(total).tolist())

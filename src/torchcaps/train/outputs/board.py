@@ -1,12 +1,13 @@
 """Scalars and images for TensorBoard, where it is installed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from torchcaps.data import Batches
 from torchcaps.models import Network
+from torchcaps.results import CurvePoint
 from torchcaps.train.images import Sources
 
 if TYPE_CHECKING:
@@ -16,7 +17,13 @@ __all__ = ["Board"]
 
 
 class Board:
-    """Writes events into a folder; does nothing where tensorboard is not installed."""
+    """A writer of TensorBoard events; does nothing where tensorboard is not installed.
+
+    Args:
+        folder: the folder of the events.
+        on: whether to write at all.
+        step: the last step whose events stay; later ones of an earlier start are dropped.
+    """
 
     def __init__(self, folder: Path, *, on: bool, step: int) -> None:
         self.writer: SummaryWriter | None = None
@@ -28,21 +35,21 @@ class Board:
             return
         self.writer = tensorboard.SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
-    def epoch(self, row: dict[str, Any]) -> None:
-        """The numbers of an epoch."""
+    def epoch(self, point: CurvePoint) -> None:
+        """Write the numbers of an epoch."""
         if self.writer is None:
             return
         for key in ("loss", "train", "validation", "test", "lr", "images_per_s", "peak_mib"):
-            if row.get(key) is not None:
-                self.writer.add_scalar(key, row[key], row["step"])
+            if (value := getattr(point, key)) is not None:
+                self.writer.add_scalar(key, value, point.step)
 
     def images(self, network: Network, sources: Sources, step: int) -> None:
-        """A row of test images above a row of their reconstructions."""
+        """Write a row of test images above a row of their reconstructions."""
         test = sources.test
         if self.writer is None or test is None:
             return
-        few = torch.arange(min(8, len(test)), device=next(network.parameters()).device)
-        inputs = Batches(test, 8, transforms=sources.test_transforms).batch(few).images
+        indices = torch.arange(min(8, len(test)), device=next(network.parameters()).device)
+        inputs = Batches(test, 8, transforms=sources.test_transforms).batch(indices).images
         with torch.no_grad():
             reconstructions = network(inputs).reconstruction
         shown = inputs.float()
@@ -57,6 +64,6 @@ class Board:
         self.writer.add_image("images and reconstructions", torch.cat(rows, dim=-2), step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is left, and close the files."""
         if self.writer is not None:
             self.writer.close()

@@ -1,4 +1,4 @@
-"""The folder of a run: what it is, what it has reached, and who is writing to it.
+"""The folder of a run.
 
 run.json             recipe, seed and settings
 metrics.jsonl        one line per epoch
@@ -18,12 +18,12 @@ from filelock import FileLock, Timeout
 
 from torchcaps.data import describe_folder
 from torchcaps.errors import InputError, UsageError
-from torchcaps.recipes import Recipe
+from torchcaps.recipes import RECIPES, Recipe
+from torchcaps.results import AccuracyRow, CurvePoint
 from torchcaps.storage import append_line, read_lines, write_text
 from torchcaps.train.checkpoint.files import checkpoints
-from torchcaps.train.facts import HOW
 
-__all__ = ["RunFolder", "default_folder", "described", "unfinished"]
+__all__ = ["SPEED_SETTINGS", "RunFolder", "default_folder", "describe_run", "is_unfinished"]
 
 FILES = (
     "run.json",
@@ -33,88 +33,114 @@ FILES = (
     "result.json",
     "tensorboard",
 )
-"""What a run writes into its folder; whatever else lies there is not its own."""
-LATER = ("hold_out", "classes", "images", "files_sha256")
-"""What runs of earlier versions do not say of a user's images."""
+"""The files of a run; other files in its folder are left alone."""
+NEWER_KEYS = ("hold_out", "classes", "images", "files_sha256")
+"""Keys that descriptions of earlier versions lack where a run has the user's own images."""
+SPEED_SETTINGS = ("compile", "channels_last")
+"""Settings that change the speed of a step, and of its results only the rounding."""
 
 
 def default_folder(recipe: str, seed: int) -> Path:
-    """Where a run goes that is not told where."""
+    """Return the run folder of a recipe and seed, unless another is chosen."""
     return Path("runs") / recipe / f"seed{seed}"
 
 
 class RunFolder:
-    """Reads and writes the files of a run."""
+    """The files of a run on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.weights = self.path / "weights.safetensors"
-        self.lock: FileLock | None = None
+        self._lock: FileLock | None = None
 
-    def result(self) -> dict[str, Any] | None:
-        """The row of a finished run."""
-        return self._read("result.json")
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has ended and has a result."""
+        return self._read("result.json") is not None
+
+    def row(self) -> AccuracyRow | None:
+        """Return the row of a finished run; None while it is not finished."""
+        values = self._read("result.json")
+        if values is None:
+            return None
+        recipe = RECIPES.get(str(values.get("recipe")))
+        try:
+            row = AccuracyRow.from_dict(values)
+        except ValueError as error:
+            raise InputError(
+                f"{self.path / 'result.json'} is not the result of a run: {error}; train it again"
+            ) from None
+        if recipe is None or "epochs" not in row.changes:
+            return row
+        # the results of earlier versions do not say how many epochs the recipe asks for
+        changes = {key: value for key, value in row.changes.items() if key != "epochs"}
+        values = {**row.to_dict(), "recipe_epochs": recipe.epochs, "changes": changes}
+        return AccuracyRow.from_dict(values)
 
     def description(self) -> dict[str, Any] | None:
-        """What was asked of the run."""
+        """Return the recipe, seed and settings of the run; None before it has started."""
         return self._read("run.json")
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
-            read = json.loads((self.path / name).read_text())
+            content = json.loads((self.path / name).read_text())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{self.path / name} cannot be read ({error}); start anew with --fresh"
             ) from None
-        if not isinstance(read, dict):
+        if not isinstance(content, dict):
             raise InputError(f"{self.path / name} is not what a run writes; use another folder")
-        return read
+        return content
 
-    def open(self, asked: dict[str, Any], *, resume: bool | None) -> Path | None:
-        """Take the folder for a run; returns where an earlier run was put, if it was.
+    def open(self, wanted: dict[str, Any], *, resume: bool | None) -> Path | None:
+        """Lock the folder for a run; return the new folder of an earlier run that was moved aside.
 
         Args:
-            asked: recipe, seed and settings; a folder of another run is refused.
-            resume: True needs a checkpoint, False sets what is there aside, None goes on if it can.
+            wanted: description of the run; a folder of another run is refused.
+            resume: True requires a checkpoint, False moves an earlier run aside, None resumes if it
+                can.
         """
-        self._take()
-        aside = self._set_aside() if resume is False else None
-        # a run that reached nothing, such as one with a wrong data folder, is no run to protect
-        reached = checkpoints(self.checkpoints) or self.result() is not None
-        before = self.description() if reached else None
-        if reached and before is None:
+        self._acquire()
+        aside = self._move_aside() if resume is False else None
+        # a run without a checkpoint, such as one with a wrong data folder, needs no protection
+        is_started = bool(checkpoints(self.checkpoints)) or self.is_finished
+        before = self.description() if is_started else None
+        if before is not None:
+            self._check_same(before, wanted)
+        elif is_started:
             raise UsageError(
                 f"{self.path} holds a run and no run.json that says which: "
                 "choose another folder with --out, or start anew with --fresh"
             )
-        if before is not None:
-            if isinstance(before.get("settings"), dict):
-                # a setting that was not there yet when the run began is as it is now, and how
-                # fast a step is may change on the way
-                was = {k: v for k, v in before["settings"].items() if k not in HOW}
-                before["settings"] = asked["settings"] | was
-            for key, value in asked.items():
-                if before.get(key, value if key in LATER else None) != value:
-                    raise UsageError(
-                        f"{self.path} holds a run with {_differs(key, before.get(key), value)}: "
-                        "choose another folder with --out, or start anew with --fresh"
-                    )
-        if resume and not reached:
+        if resume and not is_started:
             raise UsageError(f"{self.path} has no checkpoint to resume: leave --resume out")
         if before is None:
-            self.write("run.json", asked)
+            self.write("run.json", wanted)
         return aside
 
-    def _take(self) -> None:
-        """Make the folder and keep other processes from writing to it."""
+    def _check_same(self, before: dict[str, Any], wanted: dict[str, Any]) -> None:
+        """Refuse a folder whose run differs from the wanted one."""
+        if isinstance(before.get("settings"), dict):
+            # a setting that is newer than the run has its present value, and speed may change
+            settings = {k: v for k, v in before["settings"].items() if k not in SPEED_SETTINGS}
+            before["settings"] = wanted["settings"] | settings
+        for key, value in wanted.items():
+            if before.get(key, value if key in NEWER_KEYS else None) != value:
+                raise UsageError(
+                    f"{self.path} holds a run with {_difference(key, before.get(key), value)}: "
+                    "choose another folder with --out, or start anew with --fresh"
+                )
+
+    def _acquire(self) -> None:
+        """Make the folder and lock it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.lock = FileLock(self.path / ".lock")
-            self.lock.acquire(timeout=0)
+            self._lock = FileLock(self.path / ".lock")
+            self._lock.acquire(timeout=0)
         except Timeout:
             raise UsageError(f"another process is training into {self.path}") from None
         except OSError as error:
@@ -123,12 +149,12 @@ class RunFolder:
             ) from None
 
     def close(self) -> None:
-        """Let other processes have the folder."""
-        if self.lock is not None:
-            self.lock.release()
+        """Unlock the folder."""
+        if self._lock is not None:
+            self._lock.release()
 
-    def _set_aside(self) -> Path | None:
-        """Keep an earlier run beside this one; nothing is deleted, nothing else is moved."""
+    def _move_aside(self) -> Path | None:
+        """Move the files of an earlier run to a folder beside this one, and no other files."""
         entries = [entry for entry in self.path.iterdir() if entry.name in FILES]
         if not entries:
             return None
@@ -141,37 +167,32 @@ class RunFolder:
         return aside
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """A JSON file, whole or not at all."""
+        """Write a JSON file, completely or not at all."""
         write_text(self.path / name, json.dumps(value, indent=2) + "\n")
 
-    def log(self, row: dict[str, Any]) -> None:
-        """A line of metrics."""
-        append_line(self.metrics, json.dumps(row))
+    def log(self, point: CurvePoint) -> None:
+        """Add an epoch to the metrics."""
+        append_line(self.metrics, point.to_line())
 
-    def epochs(self) -> list[dict[str, Any]]:
-        """What was logged of each epoch, in order."""
-        rows = {}
-        for line in read_lines(self.metrics):
-            with suppress(ValueError, TypeError, AttributeError):
-                row = json.loads(line)
-                whole = all(type(row.get(key)) is int for key in ("epoch", "step"))
-                if row.get("kind") == "epoch" and whole:
-                    numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
-                    rows[row["epoch"]] = numbers
-        return [rows[epoch] for epoch in sorted(rows)]
+    def curve(self) -> list[CurvePoint]:
+        """Return the logged epochs in order; damaged lines are left out."""
+        points = map(CurvePoint.from_line, read_lines(self.metrics))
+        by_epoch = {point.epoch: point for point in points if point is not None}
+        return [by_epoch[epoch] for epoch in sorted(by_epoch)]
 
     def forget_after(self, step: int) -> None:
-        """Drop metrics of steps that a resumed run takes again."""
-        kept = []
+        """Remove the metrics of steps that a resumed run takes again."""
+        lines = []
         for line in read_lines(self.metrics):
             with suppress(ValueError, TypeError, AttributeError):
                 if json.loads(line).get("step", 0) <= step:
-                    kept.append(line)
+                    lines.append(line)
         if self.metrics.exists():
-            write_text(self.metrics, "".join(f"{line}\n" for line in kept))
+            write_text(self.metrics, "".join(f"{line}\n" for line in lines))
 
 
-def _differs(key: str, before: object, now: object) -> str:
+def _difference(key: str, before: object, now: object) -> str:
+    """Describe how a value of a run's description differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name in before.keys() | now.keys():
             if before.get(name) != now.get(name):
@@ -183,22 +204,28 @@ def _differs(key: str, before: object, now: object) -> str:
     return f"{key} {before} and not {now}"
 
 
-def described(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
-    """What makes two runs the same run."""
+def describe_run(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
+    """Return what makes two runs the same run, ready for JSON.
+
+    Args:
+        recipe: the recipe.
+        seed: the seed.
+        own: the folder of the user's own images.
+    """
     run = {"recipe": recipe.name, "seed": seed, "settings": recipe.settings(), "data": None}
     if own is None:
         return run
     own = own.expanduser().resolve()
     # whether a tenth is held out where there is nothing else to score
     hold_out = recipe.hold_out or "hold_out" not in recipe.asked
-    found = describe_folder(own) if own.is_dir() else {}
-    return {**run, "data": str(own), "hold_out": hold_out, **found}
+    images = describe_folder(own) if own.is_dir() else {}
+    return {**run, "data": str(own), "hold_out": hold_out, **images}
 
 
-def unfinished(path: Path, recipe: Recipe, seed: int) -> bool:
-    """Whether a folder holds this very run, begun and not ended."""
+def is_unfinished(path: Path, recipe: Recipe, seed: int) -> bool:
+    """Whether a folder holds this very run, started and not finished."""
     folder = RunFolder(path)
     try:
-        return folder.result() is None and folder.description() == described(recipe, seed, None)
+        return not folder.is_finished and folder.description() == describe_run(recipe, seed, None)
     except InputError:
         return False

@@ -11,8 +11,8 @@ import torchcaps as tc
 from torchcaps.data import Batches
 from torchcaps.layers import VoteNorm
 from torchcaps.recipes import Recipe, get
-from torchcaps.train import train
-from torchcaps.train.averaging import settle_statistics
+from torchcaps.train import TrainOptions, train
+from torchcaps.train.evaluation.evaluator import recompute_statistics
 from torchcaps.train.images import load_sources
 
 CPU = torch.device("cpu")
@@ -48,10 +48,10 @@ def test_statistics_are_the_mean_over_the_batches(name: str) -> None:
     first = [tensor.clone() for tensor in statistics(network)[:2]]
     by_batch = []
     for batch in batches:
-        settle_statistics(network, [batch], recipe, CPU)
+        recompute_statistics(network, [batch], recipe, CPU)
         # of the first norm: what comes to the others depends on those before them
         by_batch.append([tensor.clone() for tensor in statistics(network)[:2]])
-    settle_statistics(network, iter(batches), recipe, CPU)
+    recompute_statistics(network, iter(batches), recipe, CPU)
     for ours, start, *each in zip(statistics(network)[:2], first, *by_batch, strict=True):
         torch.testing.assert_close(ours, torch.stack(each).mean(0), rtol=1e-4, atol=1e-6)
         assert not torch.allclose(ours, start, rtol=0.01)
@@ -60,18 +60,18 @@ def test_statistics_are_the_mean_over_the_batches(name: str) -> None:
 
 
 def test_no_more_images_are_looked_at_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchcaps.train.averaging.STATISTICS_IMAGES", 20)
+    monkeypatch.setattr("torchcaps.train.evaluation.evaluator.STATISTICS_IMAGES", 20)
     recipe = normed("choi2019/mnist", batch_size=8, hold_out=False)
     batches = batches_of(recipe).epoch(0)
-    settle_statistics(tc.build("choi2019/mnist").eval(), batches, recipe, CPU)
+    recompute_statistics(tc.build("choi2019/mnist").eval(), batches, recipe, CPU)
     assert len(list(batches)) == 12 - 3
 
 
 def test_a_run_saves_statistics_of_the_averaged_weights(tmp_path: Path) -> None:
     recipe = normed("choi2019/mnist", hold_out=False)
-    train(recipe, out=tmp_path, device="cpu", tensorboard=False)
+    train(recipe, TrainOptions(out=tmp_path, device="cpu", tensorboard=False))
     network = tc.load(tmp_path / "weights.safetensors").eval()
     saved = [tensor.clone() for tensor in statistics(network)]
-    settle_statistics(network, batches_of(recipe).epoch(0), recipe, CPU)
+    recompute_statistics(network, batches_of(recipe).epoch(0), recipe, CPU)
     for ours, again in zip(saved, statistics(network), strict=True):
         torch.testing.assert_close(ours, again, rtol=1e-4, atol=1e-5)

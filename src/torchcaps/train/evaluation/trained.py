@@ -1,0 +1,161 @@
+"""Trained networks by path or name: their weight file, recipe, images and classes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchcaps.data import describe_folder, find, folder_parts
+from torchcaps.errors import InputError, MissingFileError, UsageError
+from torchcaps.models import ZOO, Network
+from torchcaps.models.weights.files import describe
+from torchcaps.models.weights.pretrained import find_shipped
+from torchcaps.recipes import RECIPES, Recipe, get
+from torchcaps.train.images import TrainedOn
+from torchcaps.train.outputs.folder import RunFolder
+
+__all__ = [
+    "check_held_out",
+    "check_recipe_known",
+    "description_of",
+    "find_classes",
+    "find_recipe",
+    "find_trained",
+    "find_training_images",
+    "find_weights",
+]
+
+
+def find_trained(path: Path) -> Path:
+    """Return the shipped weights or the local run of a recipe's name; any other path as it is."""
+    name = path.as_posix()
+    if path.exists() or (name not in RECIPES and name not in ZOO):
+        return path
+    try:
+        return find_shipped(name, prefer_recipe=True)
+    except InputError as error:
+        weights = sorted(Path("runs", name).glob("seed*/weights.safetensors"))
+        if weights:
+            return weights[0].parent
+        raise MissingFileError(
+            f"{error}; it was not trained here either: torchcaps train {name}"
+        ) from None
+
+
+def find_weights(path: Path) -> Path:
+    """Return the weight file of a run folder, or the file itself."""
+    if path.is_dir():
+        run = RunFolder(path)
+        if not run.weights.is_file():
+            raise InputError(_without_weights(run))
+        return run.weights
+    if not path.is_file():
+        problem = f"there is no run folder or weight file {path}"
+        try:
+            get(path.as_posix())
+        except UsageError as error:
+            raise MissingFileError(f"{problem}, and {error}") from None
+        raise MissingFileError(problem)
+    return path
+
+
+def _without_weights(run: RunFolder) -> str:
+    """Return the error message for a folder without weights."""
+    if run.is_finished:
+        return (
+            f"{run.path} is finished and its {run.weights.name} is gone: put it back, or train it "
+            "again with --fresh"
+        )
+    seeds = sorted(weights.parent for weights in run.path.glob(f"seed*/{run.weights.name}"))
+    if seeds:
+        return f"{run.path} holds runs and is none itself: name them, such as {seeds[0]}"
+    return f"{run.path} holds no finished run: {run.weights.name} is not there yet"
+
+
+def description_of(path: Path) -> dict[str, Any]:
+    """Return the description of a run by its folder or its weight file; empty for other files."""
+    if not path.is_dir() and path.name != RunFolder(path.parent).weights.name:
+        return {}
+    return RunFolder(path if path.is_dir() else path.parent).description() or {}
+
+
+def find_recipe(path: Path, network: Network, loaded: Recipe | None = None) -> Recipe:
+    """Return the recipe of a run or of shipped weights, or the first that trains this network.
+
+    The recipe of a run that held out no images holds out none either: every other image is one
+    that the network was trained on.
+
+    Args:
+        path: the run folder or the weight file.
+        network: its network.
+        loaded: a recipe that is not in the package, which may be that of the run.
+    """
+    if description := description_of(path):
+        recipe = _recipe(str(description.get("recipe")), loaded)
+        settings = {**recipe.settings(), **(description.get("settings") or {})}
+        changes = {key: settings[key] for key in ("hold_out", "resize", "test_draws")}
+        changes = {key: value for key, value in changes.items() if value != getattr(recipe, key)}
+        # a tenth of a user's images is held out unless the user asked for none
+        if description.get("hold_out") is False:
+            changes["hold_out"] = False
+        return recipe.override(**changes)
+    if path.is_file() and (facts := describe(path)["trained"]):
+        recipe = get(str(facts.get("recipe")))
+        # replaced rather than overridden, because a tenth of a user's images may still be held out
+        hold_out = recipe.hold_out and facts.get("validation") is not None
+        return replace(recipe, hold_out=hold_out)
+    for recipe in RECIPES.values():
+        if recipe.network == network.name:
+            return recipe
+    raise UsageError(f"no recipe trains {network.name}: say which data to use with --recipe")
+
+
+def _recipe(name: str, loaded: Recipe | None) -> Recipe:
+    """Return the recipe of a name: the loaded one, or one of the package."""
+    return loaded if loaded is not None and loaded.name == name else get(name)
+
+
+def check_recipe_known(path: Path) -> None:
+    """Refuse a run of a recipe that is not in the package."""
+    name = description_of(path).get("recipe")
+    if name is not None and str(name) not in RECIPES:
+        raise UsageError(
+            f"{path} was trained with the recipe {name!r}, which is not in the package: give "
+            "its file, such as --recipe my_recipe.py:recipe"
+        )
+
+
+def find_training_images(path: Path, network: Network, own: Path) -> TrainedOn:
+    """Return which images a network was trained on, before it is shown a user's own."""
+    if description := description_of(path):
+        if (data := description.get("data")) is None:
+            return "recipe"
+        return "own" if Path(data) == own.expanduser().resolve() else Path(data)
+    # a file alone does not say; another shape than the published one comes from a user's images
+    published = ZOO[str(network.name)]
+    shape = (published.image_shape, published.n_classes)
+    return "recipe" if (network.image_shape, network.n_classes) == shape else "own"
+
+
+def find_classes(path: Path, loaded: Recipe | None) -> tuple[str, ...]:
+    """Return the names of a network's classes by label; empty where no file has them."""
+    facts = describe(find_weights(path))
+    description = description_of(path) or facts["trained"]
+    names = facts["classes"] or description.get("classes") or ()
+    if names or description.get("data") is not None or "recipe" not in description:
+        return tuple(names)
+    return find(_recipe(str(description["recipe"]), loaded).dataset).classes
+
+
+def check_held_out(path: Path, own: Path) -> None:
+    """Refuse a folder that is not the one a run held images out of.
+
+    Its every tenth image may be one that the network was trained on.
+    """
+    before = description_of(path).get("files_sha256")
+    if before is None or "validation" in folder_parts(own):
+        return
+    if before != describe_folder(own).get("files_sha256"):
+        raise UsageError(
+            f"{own} has images of other names or sizes than {path} was trained on, so that those "
+            "it held out are not known: put them back, or give test images with --data"
+        )
