@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torchcaps.capsules import Votes
+from torchcaps.votes import Votes
 
 __all__ = [
     "is_exporting",

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcaps.capsules import Votes
-from torchcaps.functional import full_precision
 from torchcaps.kernels.attend.operator import backward_shapes
 from torchcaps.kernels.common.operators import operator
 from torchcaps.kernels.gate import is_exporting, precision
+from torchcaps.tensors import full_precision
+from torchcaps.votes import Votes
 
 __all__ = ["attend_in_chunks", "worth_chunking"]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
-from torchcaps.capsules import Votes
 from torchcaps.kernels.common.operators import layout_of, operands, operator
+from torchcaps.votes import Votes
 
 __all__ = ["attend", "backward_shapes"]
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, library
 from torch._library.custom_ops import CustomOpDef
 
-from torchcaps.capsules import Votes, Window
 from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.gate import lowered
+from torchcaps.votes import Votes, Window
 
 __all__ = ["layout_of", "operands", "operator"]
 

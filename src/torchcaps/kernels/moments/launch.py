@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.functional import logsumexp_over, sum_over
 from torchcaps.kernels.common.fold import fold
 from torchcaps.kernels.common.layout import Blocks, Layout, split_children
 from torchcaps.kernels.moments.backward import moments_backward_kernel, survey_backward_kernel
@@ -18,6 +17,7 @@ from torchcaps.kernels.moments.products_launch import (
     uniform_forward,
 )
 from torchcaps.kernels.moments.vote_gradients import gaussian_child_kernel, gaussian_weight_kernel
+from torchcaps.tensors import logsumexp_over, sum_over
 
 __all__ = ["Moments", "moments_backward", "moments_forward"]
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcaps.capsules import Votes
 from torchcaps.kernels.common.operators import layout_of, operands, operator
+from torchcaps.votes import Votes
 
 __all__ = ["fitted", "moments", "moved_center"]
 

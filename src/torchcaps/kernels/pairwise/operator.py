@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchcaps.capsules import Votes
 from torchcaps.kernels.common.operators import layout_of, operands, operator
+from torchcaps.votes import Votes
 
 if TYPE_CHECKING:
     from torchcaps.kernels.pairwise.launch import AffineVotes
