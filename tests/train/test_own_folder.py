@@ -202,7 +202,7 @@ def test_a_class_without_images_that_can_be_read_is_named(part: str) -> None:
     Path("mine", part, "heic", "photo.heic").touch()
     said = one_sentence(invoke(*OWN), 1)
     assert f"{Path('mine', part, 'heic')} has no images (.bmp, .gif, .jpeg" in said
-    assert "take the folder away" in said
+    assert "remove the folder" in said
     Path("mine", part, "heic", "photo.heic").unlink()
     with pytest.raises(ValueError, match="heic has no images"):
         load_folder("mine", part or "train")
