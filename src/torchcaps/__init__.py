@@ -15,6 +15,12 @@ from torchcaps.functional import (
     spread_margin as spread_margin,
     squash as squash,
 )
+from torchcaps.inference import (
+    Prediction as Prediction,
+    Scores as Scores,
+    classify as classify,
+    load as load,
+)
 from torchcaps.layers import (
     CapsuleHead as CapsuleHead,
     ClassCapsules as ClassCapsules,
@@ -41,16 +47,15 @@ from torchcaps.models import (
     ResCapsNet as ResCapsNet,
     build as build,
     list_models as list_models,
-    load as load,
     load_weights as load_weights,
     predict as predict,
     register_network as register_network,
     save as save,
 )
+from torchcaps.preprocessing import Preprocessing as Preprocessing
 from torchcaps.routing import *  # every routing: its class and its function
+from torchcaps.version import __version__ as __version__
 from torchcaps.votes import Votes as Votes
-
-__version__ = "0.1.0.dev0"
 
 __all__ = sorted(
     name

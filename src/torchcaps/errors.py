@@ -3,7 +3,14 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "MissingFileError", "TorchcapsError", "UsageError", "suggest"]
+__all__ = [
+    "FileFormatError",
+    "InputError",
+    "MissingFileError",
+    "TorchcapsError",
+    "UsageError",
+    "suggest",
+]
 
 
 class TorchcapsError(Exception):
@@ -24,6 +31,10 @@ class UsageError(TorchcapsError, ValueError):
 
 class InputError(TorchcapsError, ValueError):
     """A file, folder, data set or network that does not fit what it is used for."""
+
+
+class FileFormatError(TorchcapsError, ValueError):
+    """A data file that is truncated, corrupt or of another format."""
 
 
 class MissingFileError(TorchcapsError, FileNotFoundError):

@@ -19,7 +19,7 @@ from torchcaps.data import (
     load,
     load_folder,
 )
-from torchcaps.data.readers.picture import decode_image, measure_image
+from torchcaps.preprocessing.picture import decode_image, measure_image
 
 RNG = np.random.default_rng(0)
 

@@ -29,9 +29,9 @@ from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle
 from torchcaps.data.readers.idx import read_idx
 from torchcaps.data.readers.norb import read_norb
-from torchcaps.data.readers.picture import decode_image, measure_image
 from torchcaps.data.sets.affnist import read_affnist
 from torchcaps.data.sets.svhn import read_svhn
+from torchcaps.preprocessing.picture import decode_image, measure_image
 
 HEADROOM = 512 << 20
 SECONDS = 10.0

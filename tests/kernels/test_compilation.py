@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from helpers.processes import run_python
 
 SCRIPT = str(Path(__file__).parents[1] / "helpers/compile_kernels.py")

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from torchcaps.data.random import Draws
 from torchcaps.errors import InputError
+from torchcaps.preprocessing.steps import resize
 
 
 class Batch(NamedTuple):
@@ -140,12 +140,8 @@ class ImageSet:
 
     def resize(self, height: int, width: int) -> "ImageSet":
         """Return the images resized (bilinear, antialiased), as smallNORB's to 48x48."""
-        parts = [
-            functional.interpolate(part.float(), (height, width), mode="bilinear", antialias=True)
-            for part in torch.split(self.images, 1024)
-        ]
-        images = torch.cat([part.round_().clamp_(0, 255).byte() for part in parts])
-        return replace(self, images=images)
+        parts = [resize(part, height, width) for part in torch.split(self.images, 1024)]
+        return replace(self, images=torch.cat(parts))
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation of each channel, of pixels in 0..1."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torchcaps.checks import check_whole
 from torchcaps.data.dataset import ImageSet
 from torchcaps.data.readers.bytes import FileFormatError
-from torchcaps.data.readers.picture import decode_image, measure_image
 from torchcaps.errors import InputError, MissingFileError
+from torchcaps.preprocessing.picture import decode_image, measure_image
 
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".pbm", ".tif", ".tiff")

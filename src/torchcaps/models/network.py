@@ -1,7 +1,7 @@
 """The base class of networks, prediction for one or several classes, ensembles."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, cast, final
 
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torchcaps.capsules import Output
 from torchcaps.errors import InputError, UsageError
 from torchcaps.layers import Decoder
+from torchcaps.preprocessing import Preprocessing
+from torchcaps.preprocessing.images import Image
 from torchcaps.routing.base import Routing, check_iterations
 
 __all__ = ["Classifier", "Ensemble", "ImageShape", "Network", "predict"]
@@ -31,6 +33,15 @@ class Network(nn.Module, ABC):
 
     overrides: dict[str, Any]
     """The changes given to :func:`torchcaps.build`."""
+
+    preprocessing: Preprocessing | None = None
+    """What the training images went through; None if it is unknown. Weight files record it."""
+
+    class_names: tuple[str, ...] | None = None
+    """Name of each class by number; None if they are unknown. Weight files record them."""
+
+    n_objects: int = 1
+    """Number of objects in one image."""
 
     def __init__(self, image_shape: ImageShape, n_classes: int) -> None:
         super().__init__()
@@ -56,6 +67,39 @@ class Network(nn.Module, ABC):
                 run. Evaluation ignores them.
             couplings: also return the couplings of every capsule layer.
         """
+
+    def preprocess(self, images: "Image | Sequence[Image]") -> Tensor:
+        """Return images as the float batch ``[b c h w]`` that this network was trained to see.
+
+        Images of another size are resized until they cover the network's, and their center is cut
+        out. Gray images become color and the other way round.
+
+        Args:
+            images: the path of a file, a Pillow image, a tensor or an array, or a list of these.
+                Pixels are uint8, or floats between 0 and 1 that are not normalized. A tensor or an
+                array is a batch ``[b c h w]`` or ``[b h w c]``, or one image ``[c h w]``,
+                ``[h w c]`` or ``[h w]``.
+        """
+        if self.preprocessing is None:
+            raise UsageError(
+                f"it is unknown how images of this {self.name or type(self).__name__} must be "
+                "preprocessed: set its attribute preprocessing to a torchcaps.Preprocessing, or "
+                "call it with images prepared as in training"
+            )
+        weight = next(self.parameters())
+        return self.preprocessing(images).to(weight.device, weight.dtype)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the backbone's features ``[b c h w]`` of preprocessed images."""
+        own = self._modules.get("features")
+        if own is not None:  # a subclass may have a module of this name
+            features: Tensor = own(images)
+            return features
+        backbone = getattr(self, "backbone", None)
+        if not isinstance(backbone, nn.Module):
+            raise UsageError(f"{self.name or type(self).__name__} has no backbone with features")
+        features = backbone(self.checked(images))
+        return features
 
     def checked(self, images: Tensor) -> Tensor:
         """Return the images if they are what this network was built for."""
@@ -168,16 +212,22 @@ class Ensemble(nn.Module):
         return Output(torch.stack(scores).sum(dim=0))
 
 
-def predict(scores: Tensor, *, top: int | None = None, threshold: float | None = None) -> Tensor:
+def predict(
+    scores: Tensor | Output, *, top: int | None = None, threshold: float | None = None
+) -> Tensor:
     """Predict classes from scores ``[b n]``.
 
     Args:
-        scores: scores of a network.
+        scores: scores of a network, or its output.
         top: None returns the best class ``[b]``. A number k returns zeros and ones ``[b n]`` with
             the k best classes (MultiMNIST: 2).
         threshold: instead of ``top``, return ones where the sigmoid of the score exceeds this
             (DiverseMultiMNIST: 0.5).
     """
+    if isinstance(scores, Output):
+        scores = scores.scores
+    if not isinstance(scores, Tensor):
+        raise UsageError(f"scores must be a tensor or an Output, not {type(scores).__name__}")
     if scores.dim() != 2:
         raise ValueError(f"scores must be [batch classes], not {list(scores.shape)}")
     if top is not None and threshold is not None:

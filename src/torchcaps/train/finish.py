@@ -12,6 +12,7 @@ from torchcaps.recipes.base import Setting
 from torchcaps.results import AccuracyRow
 from torchcaps.train.checkpoint.files import CheckpointError, load_checkpoint
 from torchcaps.train.checkpoint.state import restore_weights, share_checkpoint
+from torchcaps.train.images import describe_preprocessing
 from torchcaps.train.outputs.folder import SPEED_SETTINGS
 from torchcaps.train.process import Process
 from torchcaps.train.run import Run
@@ -33,7 +34,9 @@ def finish(run: Run) -> AccuracyRow:
         test = run.accuracy(network, sources.test, "float32", sources.test_draws)
     row = None
     if run.process.leads:
-        save(network, run.folder.weights, classes=sources.classes)
+        network.class_names = sources.classes
+        network.preprocessing = describe_preprocessing(sources)
+        save(network, run.folder.weights)
         run.board.images(network, sources, run.progress.step)
         row = _row(run, network, test=test, validation=validation, lost=lost)
         run.folder.write("result.json", row.to_dict())

@@ -11,10 +11,20 @@ from torchcaps.data import Batch, Batches, Draws, ImageSet, Source, Transform, l
 from torchcaps.data.generated import FromDigits, Generated
 from torchcaps.errors import UsageError
 from torchcaps.models.network import ImageShape
+from torchcaps.preprocessing import Preprocessing
+from torchcaps.preprocessing.description import are_steps
+from torchcaps.preprocessing.images import border_brightness
 from torchcaps.recipes import Recipe
 from torchcaps.train.own_images import TrainedOn, load_own_images
 
-__all__ = ["First", "Sources", "TrainedOn", "load_sources"]
+__all__ = [
+    "First",
+    "Sources",
+    "TrainedOn",
+    "describe_preprocessing",
+    "first_pixels",
+    "load_sources",
+]
 
 _Set = ImageSet | Generated
 _Parts = tuple[_Set, _Set | None, _Set | None]
@@ -120,6 +130,24 @@ def load_sources(
         *transforms,
         draws,
     )
+
+
+def describe_preprocessing(sources: Sources) -> Preprocessing | None:
+    """Return the preprocessing of test images; None if a transform cannot be recorded."""
+    if not are_steps(sources.test_transforms):
+        return None
+    pixels = first_pixels(sources.train)
+    channels, height, width = pixels.shape[1:]
+    background = None
+    if channels == 1:
+        background = round(float(border_brightness(pixels).mean()), 3)
+    return Preprocessing(channels, (height, width), sources.test_transforms, background)
+
+
+def first_pixels(source: Source) -> Tensor:
+    """Return the first 100 images before their transforms, as floats in 0..1."""
+    samples = torch.arange(min(100, len(source)), device=source.device)
+    return Batches(source, 100).batch(samples).images
 
 
 def _first(source: Source, count: int) -> Source:

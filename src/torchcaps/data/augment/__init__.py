@@ -25,11 +25,7 @@ Test images get `CenterCrop` in place of `Crop` and every transform that draws n
 
 from torchcaps.data.augment.color import (
     Brightness as Brightness,
-    Channels as Channels,
     Contrast as Contrast,
-    Mono as Mono,
-    Normalize as Normalize,
-    Standardize as Standardize,
 )
 from torchcaps.data.augment.distortion import (
     Cutout as Cutout,
@@ -38,7 +34,6 @@ from torchcaps.data.augment.distortion import (
 )
 from torchcaps.data.augment.geometry import (
     Affine as Affine,
-    CenterCrop as CenterCrop,
     Crop as Crop,
     Flip as Flip,
     PadCrop as PadCrop,
@@ -46,4 +41,12 @@ from torchcaps.data.augment.geometry import (
     linear_map as linear_map,
     warp as warp,
 )
-from torchcaps.data.augment.pixels import Transform as Transform, as_float as as_float
+from torchcaps.data.augment.transform import Transform as Transform
+from torchcaps.preprocessing.steps import (
+    CenterCrop as CenterCrop,
+    Channels as Channels,
+    Mono as Mono,
+    Normalize as Normalize,
+    Standardize as Standardize,
+    as_float as as_float,
+)

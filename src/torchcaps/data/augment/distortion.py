@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchcaps.checks import check_range, check_share, check_whole
-from torchcaps.data.augment.pixels import Transform, as_float
+from torchcaps.data.augment.transform import Transform
 from torchcaps.data.random import Draws
+from torchcaps.preprocessing.steps import as_float
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchcaps.checks import check_range, check_share, check_whole
-from torchcaps.data.augment.pixels import as_float
 from torchcaps.data.random import Draws
-from torchcaps.errors import InputError
+from torchcaps.preprocessing.steps import as_float, check_fits
 
 SMALLEST_SCALE = 1e-3
 
@@ -84,34 +83,10 @@ class Crop:
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
         """Transform a batch."""
         height, width = images.shape[-2:]
-        _check_fits(self.size, height, width)
+        check_fits(self.size, height, width)
         top = draws.integers(height - self.size + 1)[0]
         left = draws.integers(width - self.size + 1)[0]
         return windows(images, top, left, self.size, self.size)
-
-
-@dataclass(frozen=True)
-class CenterCrop:
-    """The central square window, for test images where training images use `Crop`."""
-
-    size: int
-
-    def __post_init__(self) -> None:
-        check_whole("size", self.size, least=1)
-
-    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
-        """Transform a batch."""
-        height, width = images.shape[-2:]
-        _check_fits(self.size, height, width)
-        top, left = (height - self.size) // 2, (width - self.size) // 2
-        return images[..., top : top + self.size, left : left + self.size]
-
-
-def _check_fits(size: int, height: int, width: int) -> None:
-    if not 0 < size <= min(height, width):
-        raise InputError(
-            f"cannot cut {size}x{size} from images of {height}x{width}; choose a smaller crop"
-        )
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchcaps.errors import TorchcapsError
-
-
-class FileFormatError(TorchcapsError, ValueError):
-    """A data file that is truncated, corrupt or of another format."""
+from torchcaps.errors import FileFormatError as FileFormatError
 
 
 class Cursor:

@@ -13,6 +13,7 @@ from torchcaps.errors import InputError, MissingFileError
 from torchcaps.models.network import Network
 from torchcaps.models.weights.packed import Tensors, fold, pack, unpack
 from torchcaps.models.zoo import NAME, ZOO, build
+from torchcaps.preprocessing import Preprocessing
 from torchcaps.storage import write_bytes
 
 __all__ = ["architecture", "describe", "load", "load_weights", "save", "save_packed"]
@@ -27,18 +28,21 @@ MAX_IMAGE_SIDE = 4096
 def save(network: nn.Module, path: str | Path, *, classes: Sequence[str] = ()) -> None:
     """Write the weights of a network, with the name and overrides given to :func:`build`.
 
+    The file also records the network's preprocessing and its class names.
+
     A compiled or distributed network is written as the network inside it. The file appears
     complete or not at all: it is written under another name, flushed and renamed.
 
     Args:
         network: a network built by name.
         path: path of the file.
-        classes: names of the classes by label, for scoring the network on other images.
+        classes: names of the classes by label; by default the network's ``class_names``.
     """
     inner = _unwrap(network)
     tensors = {name: tensor.contiguous() for name, tensor in inner.state_dict().items()}
-    class_names = {"classes": list(classes)} if classes else {}
-    _write(Path(path), tensors, architecture(inner) | class_names)
+    described = architecture(inner)
+    described |= _record(inner, tuple(classes) or inner.class_names)
+    _write(Path(path), tensors, described)
 
 
 def save_packed(
@@ -54,8 +58,34 @@ def save_packed(
         store: "int8" or "float16"; see `torchcaps.models.weights.packed`.
         trained: facts such as recipe, seed and test accuracy.
     """
-    described = {**architecture(network), "trained": {**trained, "store": store}}
+    record = _record(network, network.class_names)
+    described = {**architecture(network), **record, "trained": {**trained, "store": store}}
     _write(Path(path), pack(network, store), described)
+
+
+def _record(network: Network, class_names: Sequence[str] | None) -> dict[str, Any]:
+    """Return the entries of a file's metadata for preprocessing and class names."""
+    record: dict[str, Any] = {}
+    if class_names:
+        _check_class_names(network, class_names)
+        record["classes"] = list(class_names)
+    if network.preprocessing is not None:
+        _check_preprocessing(network, network.preprocessing)
+        record["preprocessing"] = network.preprocessing.to_json()
+    return record
+
+
+def _check_class_names(network: Network, class_names: Sequence[str]) -> None:
+    if len(class_names) != network.n_classes:
+        raise InputError(f"{len(class_names)} class names do not fit {network.n_classes} classes")
+
+
+def _check_preprocessing(network: Network, preprocessing: Preprocessing) -> None:
+    if preprocessing.output_shape() != network.image_shape:
+        raise InputError(
+            f"the preprocessing gives images {preprocessing.output_shape()}, and the network takes "
+            f"{network.image_shape}"
+        )
 
 
 def _unwrap(network: nn.Module) -> Any:
@@ -84,9 +114,11 @@ def _data(content: bytes) -> memoryview:
 
 
 def describe(path: str | Path) -> dict[str, Any]:
-    """Return the metadata of a file: ``network``, ``overrides``, ``classes`` and ``trained``.
+    """Return the metadata of a file.
 
-    Files of earlier versions have no class names. Only shipped weights have facts of training.
+    They are ``network``, ``overrides``, ``classes``, ``preprocessing`` and ``trained``. Files of
+    earlier versions have no class names and no preprocessing. Only shipped weights have facts of
+    training.
     """
     return _header(path)[0]
 
@@ -114,6 +146,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
     if described["trained"]:
         weights = {n: t.float() if t.is_floating_point() else t for n, t in weights.items()}
     network.load_state_dict(weights, assign=True)
+    _adopt_record(network, path, described)
     return network.to(device).eval()
 
 
@@ -126,7 +159,23 @@ def load_weights(network: Network, path: str | Path) -> None:
             f"{path} holds {_say(described)}, and this network is {_say(architecture(network))}"
         )
     _check_tensors(network, path, stored)
-    network.load_state_dict(_tensors(path))
+    tensors = _tensors(path)
+    _adopt_record(network, path, described)
+    network.load_state_dict(tensors)
+
+
+def _adopt_record(network: Network, path: str | Path, described: dict[str, Any]) -> None:
+    """Take over the preprocessing and the class names that a file records."""
+    try:
+        if class_names := described["classes"]:
+            _check_class_names(network, class_names)
+            network.class_names = tuple(class_names)
+        if described["preprocessing"] is not None:
+            preprocessing = Preprocessing.from_json(described["preprocessing"])
+            _check_preprocessing(network, preprocessing)
+            network.preprocessing = preprocessing
+    except ValueError as error:
+        raise InputError(f"{path} cannot be used: {error}") from None
 
 
 def architecture(network: Network) -> dict[str, Any]:
@@ -166,7 +215,7 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
             f"own, call torchcaps.register_network({name!r}, ...) first"
         )
     described.pop(HASH, None)
-    return {"trained": {}, "classes": [], **described}, fold(stored)
+    return {"trained": {}, "classes": [], "preprocessing": None, **described}, fold(stored)
 
 
 def _tensors(path: str | Path) -> dict[str, Tensor]:
@@ -188,7 +237,10 @@ def _is_architecture(described: object) -> bool:
     """Return whether metadata hold a network's name and overrides of valid types and sizes."""
     if not isinstance(described, dict):
         return False
-    if set(described) - {"trained", "classes", HASH} != {"network", "overrides"}:
+    optional = {"trained", "classes", "preprocessing", HASH}
+    if set(described) - optional != {"network", "overrides"}:
+        return False
+    if "preprocessing" in described and not _is_preprocessing(described["preprocessing"]):
         return False
     classes = described.get("classes", [])
     if type(classes) is not list or not all(type(name) is str for name in classes):
@@ -206,6 +258,14 @@ def _is_architecture(described: object) -> bool:
                 return False
         elif type(value) is not int or not 1 <= value <= MAX_OVERRIDES.get(key, 0):
             return False
+    return True
+
+
+def _is_preprocessing(record: object) -> bool:
+    try:
+        Preprocessing.from_json(record)
+    except ValueError:
+        return False
     return True
 
 

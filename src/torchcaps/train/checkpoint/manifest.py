@@ -30,7 +30,7 @@ _KEYS = {"checksum", "files", "format", "step", "torch", "torchcaps"}
 
 def write_manifest(step: int, contents: Mapping[str, bytes]) -> bytes:
     """Return the manifest of a checkpoint's files."""
-    from torchcaps import __version__
+    from torchcaps.version import __version__
 
     manifest: dict[str, Any] = {
         "format": FORMAT,

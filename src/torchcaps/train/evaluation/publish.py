@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.errors import InputError, TorchcapsError, UsageError
-from torchcaps.models import load
 from torchcaps.models.weights.files import describe, save_packed
 from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, file_name, weights_folder
 from torchcaps.recipes import RECIPES
 from torchcaps.results import AccuracyRow, add_row, keep_curve, read_rows
 from torchcaps.train.evaluation.files import evaluate_files
+from torchcaps.train.evaluation.trained import load_trained
 from torchcaps.train.outputs.folder import RunFolder, default_folder
 
 __all__ = ["finished_runs", "record_run", "ship"]
@@ -168,7 +168,7 @@ def _write(
     stays: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     """Write a weight file if its size and its accuracy allow; return its facts."""
-    network = load(run.weights)
+    network = load_trained(run.path)
     if hashlib.sha256(run.weights.read_bytes()).hexdigest() != row.weights_sha256:
         raise InputError(f"{run.weights} is not the file its run wrote: train it again")
     values = ((name, getattr(row, name)) for name in FACTS)

@@ -4,12 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchcaps.data import describe_folder, find, folder_parts
+import torch
+
+from torchcaps.data import CenterCrop, Channels, Normalize, describe_folder, find, folder_parts
 from torchcaps.errors import InputError, MissingFileError, UsageError
-from torchcaps.models import ZOO, Network
+from torchcaps.models import ZOO, Network, load
 from torchcaps.models.weights.files import describe
 from torchcaps.models.weights.pretrained import find_shipped
+from torchcaps.preprocessing import Preprocessing
 from torchcaps.recipes import RECIPES, Recipe, get
+from torchcaps.recipes.preprocessing import preprocessing_of
 from torchcaps.train.images import TrainedOn
 from torchcaps.train.outputs.folder import RunFolder
 
@@ -22,6 +26,7 @@ __all__ = [
     "find_trained",
     "find_training_images",
     "find_weights",
+    "load_trained",
 ]
 
 
@@ -56,6 +61,42 @@ def find_weights(path: Path) -> Path:
             raise MissingFileError(f"{problem}, and {error}") from None
         raise MissingFileError(problem)
     return path
+
+
+def load_trained(path: Path, *, device: str | torch.device = "cpu") -> Network:
+    """Load the network of a run folder or a weight file, in evaluation mode.
+
+    Files of earlier versions record neither preprocessing nor class names. For a recipe of the
+    package both follow from the recipe.
+    """
+    network = load(find_weights(path), device=device)
+    description = description_of(path)
+    recipe = RECIPES.get(
+        str((description or describe(find_weights(path))["trained"]).get("recipe"))
+    )
+    if network.class_names is None:
+        names = find_classes(path, None) if recipe is not None else ()
+        network.class_names = names if len(names) == network.n_classes else None
+    if network.preprocessing is None and recipe is not None:
+        network.preprocessing = _derive_preprocessing(recipe, network, description)
+    return network
+
+
+def _derive_preprocessing(
+    recipe: Recipe, network: Network, description: dict[str, Any]
+) -> Preprocessing | None:
+    """Return the preprocessing that follows from a recipe; None if it depended on the images."""
+    settings = description.get("settings") or {}
+    derived = preprocessing_of(replace(recipe, resize=settings.get("resize", recipe.resize)))
+    if description.get("data") is not None:
+        # a user's images have their own statistics and sizes
+        if any(isinstance(t, CenterCrop | Channels | Normalize) for t in recipe.test_transforms):
+            return None
+        channels, height, width = network.image_shape
+        derived = Preprocessing(channels, (height, width), () if derived is None else derived.steps)
+    if derived is None or derived.output_shape() != network.image_shape:
+        return None
+    return derived
 
 
 def _without_weights(run: RunFolder) -> str:

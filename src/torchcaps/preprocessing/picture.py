@@ -1,14 +1,14 @@
 """Pictures in the usual formats, decoded by Pillow."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchcaps.data.readers.bytes import FileFormatError
+from torchcaps.errors import FileFormatError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,31 +21,50 @@ def decode_image(file: IO[bytes]) -> NDArray[np.uint8]:
     """Decode an image, upright and on black, to ``[h w]`` (gray) or ``[h w 3]`` (color)."""
     from PIL import Image
 
-    with _opened(file) as image:
-        mode, turn = "L" if _is_gray(image) else "RGB", _upright_turn(image)
-        if image.has_transparency_data:
-            image = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", image.size, (0, 0, 0, 255)), image)
-        image = image.convert(mode)
-        return np.array(image if turn is None else image.transpose(turn))
+    def opened() -> "Image.Image":
+        return Image.open(file, formats=FORMATS)
+
+    with _checked(opened) as image:
+        return _pixels(image)
+
+
+def convert_image(image: "Image.Image") -> NDArray[np.uint8]:
+    """Convert a Pillow image as :func:`decode_image` decodes a file."""
+    with _checked(lambda: image) as checked:
+        return _pixels(checked)
+
+
+def _pixels(image: "Image.Image") -> NDArray[np.uint8]:
+    from PIL import Image
+
+    mode, turn = "L" if _is_gray(image) else "RGB", _upright_turn(image)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, (0, 0, 0, 255)), image)
+    image = image.convert(mode)
+    return np.array(image if turn is None else image.transpose(turn))
 
 
 def measure_image(file: IO[bytes]) -> tuple[tuple[int, int], bool]:
     """Return height and width of the upright image and whether it has color, from its header."""
-    with _opened(file) as image:
+    from PIL import Image
+
+    def opened() -> "Image.Image":
+        return Image.open(file, formats=FORMATS)
+
+    with _checked(opened) as image:
         sideways = _upright_turn(image) in _SIDEWAYS
         height, width = image.size if sideways else image.size[::-1]
         return (height, width), not _is_gray(image)
 
 
 @contextmanager
-def _opened(file: IO[bytes]) -> "Iterator[Image.Image]":
-    from PIL import Image
-
+def _checked(opened: "Callable[[], Image.Image]") -> "Iterator[Image.Image]":
+    """Yield an image of 8 bits and a sensible size; raise one kind of error for any other."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(file, formats=FORMATS)
+            image = opened()
             if image.width * image.height > MAX_PIXELS:
                 raise FileFormatError(f"it has more than {MAX_PIXELS} pixels")
             if image.mode in ("I", "F") or image.mode.startswith("I;16"):
