@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import _register_namedtuple
 
 
 class Capsules(NamedTuple):
@@ -55,6 +56,11 @@ class Output(NamedTuple):
     capsules: Capsules | None = None
     couplings: tuple[Tensor, ...] = ()
     reconstruction: Tensor | None = None
+
+
+# the names under which torch.export.save writes what a network returns
+for _kind in (Capsules, Routed, Output):
+    _register_namedtuple(_kind, serialized_type_name=f"torchcaps.{_kind.__name__}")
 
 
 def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:

@@ -134,8 +134,17 @@ def spread_margin(step: int) -> float:
 
 
 def cross_entropy_loss(scores: Tensor, targets: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
-    """Softmax cross-entropy of scores ``[b n]`` and class numbers ``[b]``, batch mean."""
-    _check_targets(targets, scores, several=False)
+    """Return the softmax cross-entropy of scores ``[b n]``, batch mean.
+
+    Args:
+        scores: logits, before the softmax.
+        targets: class numbers ``[b]``, or probabilities ``[b n]`` as floats that sum to 1, such
+            as those of CutMix and MixUp.
+        label_smoothing: share of the target that is spread over all classes.
+    """
+    if not _check_targets(targets, scores, several=True):
+        _check_probabilities(targets)
+        return F.cross_entropy(scores, targets.to(scores.dtype), label_smoothing=label_smoothing)
     return F.cross_entropy(scores, targets.long(), label_smoothing=label_smoothing)
 
 
@@ -151,7 +160,7 @@ def binary_cross_entropy_loss(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def reconstruction_loss(
-    reconstructions: Tensor,
+    reconstructions: Tensor | None,
     images: Tensor,
     *,
     reduction: Literal["sum", "mean"] = "sum",
@@ -165,6 +174,10 @@ def reconstruction_loss(
         reduction: over the pixels of an image: "sum" (Sabour 2017) or "mean" (Choi 2019).
         weight: None takes the paper's: 0.0005 for "sum", 0.3 for "mean".
     """
+    if reconstructions is None:
+        raise ValueError(
+            "there is no reconstruction: the network has no decoder, or got no targets in training"
+        )
     if reconstructions.shape != images.shape:
         raise ValueError(
             f"reconstructions {list(reconstructions.shape)} and images {list(images.shape)} "
@@ -202,6 +215,20 @@ def check_classes(classes: Tensor, n_classes: int) -> None:
     if low < 0 or high >= n_classes:
         wrong = low if low < 0 else high
         raise ValueError(f"there is no class {wrong}: {n_classes} classes count from 0")
+
+
+def _check_probabilities(targets: Tensor) -> None:
+    """Refuse rows that are no probabilities; on a GPU they are not read."""
+    if not targets.is_floating_point():
+        raise ValueError(f"probabilities of classes must be floats, not {targets.dtype}")
+    if torch.compiler.is_compiling() or targets.device.type != "cpu" or not targets.numel():
+        return
+    try:
+        low, off = float(targets.min()), float((targets.sum(dim=1) - 1).abs().max())
+    except RuntimeError:  # inside torch.func.vmap, where no number can be read
+        return
+    if not (low >= 0 and off < 0.01):
+        raise ValueError("probabilities of classes must be at least 0 and sum to 1 for each image")
 
 
 def _check_targets(targets: Tensor, scores: Tensor, *, several: bool) -> bool:

@@ -52,6 +52,7 @@ def test_a_registered_network_is_built_saved_and_loaded_by_name(tmp_path: Path) 
         "overrides": {"image_shape": [3, 4, 4], "n_classes": 2},
         "trained": {},
         "classes": [],
+        "preprocessing": None,
     }
     again = tc.load(path)
     assert isinstance(again, Linear)

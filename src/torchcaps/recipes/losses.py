@@ -52,6 +52,8 @@ def spread(
 
 def cross_entropy(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
     """Return the softmax cross-entropy."""
+    if targets.dim() != 1:
+        raise UsageError("cross-entropy is for one object in an image: take binary_cross_entropy")
     return functional.cross_entropy_loss(scores, targets, label_smoothing=smoothing)
 
 

@@ -77,15 +77,22 @@ def _weighted_sum(votes: Votes | Tensor, coefficients: Tensor) -> tuple[Tensor, 
     if isinstance(votes, Votes):
         with full_precision(coefficients.device):
             total = votes.weighed(coefficients).total()  # (6)
-        return total, coefficients.expand(votes.shape[0], -1, -1)
+        return total, _couplings(coefficients, votes.shape[0])
     votes = parent_major(votes)
     if coefficients.shape != votes.shape[1:3]:
         raise ValueError(
             f"coefficients {list(coefficients.shape)} must be {list(votes.shape[1:3])} for votes "
             f"{list(votes.shape)}"
         )
-    couplings = coefficients.expand(votes.shape[0], -1, -1)
+    couplings = _couplings(coefficients, votes.shape[0])
     return torch.einsum("bij,bije->bje", couplings, votes), couplings  # (6)
+
+
+def _couplings(coefficients: Tensor, batch: int) -> Tensor:
+    """Return the coefficients for each image, without gradient where gradients are off."""
+    # a view of a parameter would require a gradient even then
+    used = coefficients if torch.is_grad_enabled() else coefficients.detach()
+    return used.expand(batch, -1, -1)
 
 
 @final

@@ -23,6 +23,9 @@ __all__ = ["check_recipe", "distribute", "make_forward", "make_network", "raise_
 
 def check_recipe(recipe: Recipe) -> None:
     """Refuse settings that do not fit the network or the loss, before images are loaded."""
+    if not isinstance(recipe, Recipe):
+        hint = f"torchcaps.recipes.get({recipe!r})" if isinstance(recipe, str) else "recipes.get"
+        raise UsageError(f"train takes a Recipe, not {recipe!r}: get one with {hint}")
     with torch.device("meta"):
         network = build(recipe.network, iterations=recipe.iterations)
     if recipe.label_smoothing:
