@@ -1,11 +1,10 @@
 """Kernels against the plain functions in float64, for the interpreter and for a GPU."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -18,13 +17,6 @@ from torchcaps.votes import Votes, Window
 
 Result = dict[str, Tensor]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def slow_but(quick: Iterable[object], everything: Iterable[object]) -> list[object]:
-    """Return parameters of a test, all slow but the quick ones, which ``make test`` runs."""
-    quick, everything = list(quick), list(everything)
-    assert all(one in everything for one in quick)
-    return [x if x in quick else pytest.param(x, marks=pytest.mark.slow) for x in everything]
 
 
 def operator_arguments() -> tuple[Tensor, Tensor, Tensor, list[int]]:

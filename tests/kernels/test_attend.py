@@ -16,15 +16,18 @@ from helpers.kernel_cases import (
     compare_routing,
     exact_agreement,
     operator_arguments,
-    slow_but,
 )
-from torchcaps.capsules import Votes
+from helpers.repetitions import mark_slow_except
+from helpers.routings import route, sizes_for
+from torchcaps.votes import Votes
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", slow_but(["few windows", "linear vector", "no batch"], CASES))
+@pytest.mark.parametrize(
+    "name", mark_slow_except(CASES, "few windows", "linear vector", "no batch")
+)
 def test_an_agreement_step_errs_no_more_than_plain_pytorch(name: str, dtype: str) -> None:
     case, kind = CASES[name], DTYPES[dtype]
     got = agreement(case, kind, "cpu", fused=True)
@@ -55,7 +58,8 @@ def test_a_bias_may_be_broadcast(routing: Any, shape: tuple[int, int, int]) -> N
     votes = Votes(torch.randn(2, 6, 4), torch.randn(6, 3, 2, 2), bias=torch.randn(shape))
     activations = torch.rand(2, 6) if routing is tc.EMRouting else None
     got, plain = (
-        routing(6, 3, 4, implementation=way)(votes, activations) for way in ("fused", "torch")
+        route(routing(sizes_for(votes), implementation=way), votes, activations)
+        for way in ("fused", "torch")
     )
     for a, b in zip(got, plain, strict=True):
         torch.testing.assert_close(a, b)

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import torchcaps as tc
-from torchcaps.capsules import Votes, Window
+from helpers.routings import route, sizes_for
 from torchcaps.kernels import attend_in_chunks, worth_chunking
 from torchcaps.kernels.attend import chunked
+from torchcaps.votes import Votes, Window
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -44,14 +45,14 @@ def test_many_votes_are_routed_in_chunks_to_the_same_parents(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    routing = getattr(tc, name)(18, 4, 8, iterations=3).double()
     grid = torch.randn(2, 4, 4, 2, 16, dtype=torch.float64)
     weight = torch.randn(18, 4, 4, 2, dtype=torch.float64)
     votes = Votes(grid, weight, window=Window((3, 3)))
-    expected = routing(votes.dense())
+    routing = getattr(tc, name)(sizes_for(votes), iterations=3).double()
+    expected = route(routing, votes.dense())
     monkeypatch.setattr(chunked, "CPU_CHUNK", 1000)
-    assert routing.chunked(votes)
-    for a, b in zip(routing(votes), expected, strict=True):
+    assert routing.path(votes) == "chunked"
+    for a, b in zip(route(routing, votes), expected, strict=True):
         torch.testing.assert_close(a, b)
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, library
 
 import torchcaps as tc
-from helpers.kernel_cases import compare, slow_but
+from helpers.kernel_cases import compare
+from helpers.repetitions import mark_slow_except
 from torchcaps.kernels import convolve
 from torchcaps.kernels.convolution import operator
 
@@ -36,7 +37,7 @@ def wide(name: str, kind: torch.dtype) -> tuple[Any, ...]:
     return features, weight, bias, stride, padding
 
 
-@pytest.mark.parametrize("name", slow_but(["padded", "one position"], WIDE))
+@pytest.mark.parametrize("name", mark_slow_except(WIDE, "padded", "one position"))
 def test_wide_convolutions_err_no_more_than_pytorchs(
     name: str, monkeypatch: pytest.MonkeyPatch, launches: "list[Launch]"
 ) -> None:

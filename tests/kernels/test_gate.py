@@ -11,9 +11,11 @@ from torch import Tensor
 import torchcaps as tc
 from helpers.kernel_cases import FUSED, IMAGE, PAIRWISE
 from helpers.processes import run_python
+from helpers.routings import route, sizes_for
 from torchcaps import kernels
-from torchcaps.capsules import Votes, Window
 from torchcaps.kernels.common.operators import operands
+from torchcaps.routing import Sizes
+from torchcaps.votes import Votes, Window
 
 if TYPE_CHECKING:
     from helpers.interpreter import Launch
@@ -29,26 +31,27 @@ def test_without_a_gpu_the_plain_function_runs_and_says_why() -> None:
         pytest.skip("there is a GPU here")
     votes = Votes(torch.randn(2, 3, 4), torch.randn(3, 5, 4, 4))
     automatic, plain = (
-        tc.DynamicRouting(3, 5, 4),
-        tc.DynamicRouting(3, 5, 4, implementation="torch"),
+        tc.DynamicRouting(sizes_for(votes)),
+        tc.DynamicRouting(sizes_for(votes), implementation="torch"),
     )
     assert "implementation=torch (there is no CUDA device)" in repr(automatic)
-    for a, b in zip(automatic(votes), plain(votes), strict=True):
+    for a, b in zip(route(automatic, votes), route(plain, votes), strict=True):
         assert torch.equal(a, b)
     with pytest.raises(ValueError, match="there is no CUDA device"):
-        tc.DynamicRouting(3, 5, 4, implementation="fused")(votes)
+        route(tc.DynamicRouting(sizes_for(votes), implementation="fused"), votes)
 
 
 def test_a_routing_without_a_kernel_refuses_to_be_fused() -> None:
     with pytest.raises(ValueError, match="no fused kernel"):
-        tc.AttentionRouting(2, 3, 4, implementation="fused")
+        tc.AttentionRouting(Sizes(2, 3, 8, 4), implementation="fused")
 
 
 @pytest.mark.usefixtures("interpreter")
 def test_the_repr_says_that_the_kernel_runs() -> None:
-    assert "implementation=fused" in repr(tc.DynamicRouting(3, 4, 5))
-    assert "implementation=torch" in repr(tc.DynamicRouting(3, 4, 5, implementation="torch"))
-    assert "priors are learned" in repr(tc.DynamicRouting(3, 4, 5, learned_priors=True))
+    sizes = Sizes(3, 4, 8, 5)
+    assert "implementation=fused" in repr(tc.DynamicRouting(sizes))
+    assert "implementation=torch" in repr(tc.DynamicRouting(sizes, implementation="torch"))
+    assert "priors are learned" in repr(tc.DynamicRouting(sizes, learned_priors=True))
 
 
 def votes_with(why: str) -> Votes | Tensor:
@@ -78,16 +81,17 @@ def votes_with(why: str) -> Votes | Tensor:
 def test_what_has_no_kernel_is_refused_with_a_reason(why: str) -> None:
     votes = votes_with(why)
     with pytest.raises(ValueError, match=why):
-        tc.DynamicRouting(3, 4, 4, implementation="fused")(votes)
-    assert tc.DynamicRouting(3, 4, 4).to(torch.float64 if "float32" in why else None)(votes)
+        route(tc.DynamicRouting(Sizes(3, 4, 8, 4), implementation="fused"), votes)
+    routing = tc.DynamicRouting(Sizes(3, 4, 8, 4))
+    assert route(routing.to(torch.float64 if "float32" in why else None), votes)
 
 
 @pytest.mark.usefixtures("interpreter")
 def test_large_poses_with_a_scale_take_the_plain_function() -> None:
     votes = Votes(torch.randn(2, 3, 256), torch.randn(3, 4, 16, 1), torch.ones(16))
     with pytest.raises(ValueError, match="16x16 with a scale"):
-        tc.PairwiseRouting(3, 4, 16, implementation="fused")(votes)
-    assert tc.PairwiseRouting(3, 4, 16)(votes).poses.isfinite().all()
+        route(tc.PairwiseRouting(sizes_for(votes), implementation="fused"), votes)
+    assert route(tc.PairwiseRouting(sizes_for(votes)), votes).poses.isfinite().all()
 
 
 def test_windows_need_a_grid() -> None:
@@ -101,8 +105,8 @@ def test_only_em_routing_has_a_kernel_for_competing_windows() -> None:
     votes = IMAGE["strides"].votes(inputs)
     assert kernels.obstacle(votes) == "parents of different windows compete"
     with pytest.raises(ValueError, match="parents of different windows compete"):
-        tc.DynamicRouting(*votes.shape[1:], implementation="fused")(votes)
-    assert tc.EMRouting(*votes.shape[1:]).fused(kernels.lowered(votes))
+        route(tc.DynamicRouting(sizes_for(votes), implementation="fused"), votes)
+    assert tc.EMRouting(sizes_for(votes)).path(kernels.lowered(votes)) == "fused"
 
 
 def test_kernels_run_on_the_gpu_of_their_tensors(
@@ -120,7 +124,7 @@ def test_kernels_run_on_the_gpu_of_their_tensors(
     poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
     for make in (FUSED["inverted attention"], FUSED["em"], PAIRWISE["pairwise"]):
         votes = Votes(poses, torch.randn(3, 2, 4, 4))
-        routed = make()(3, 2, 4)(votes, activations)
+        routed = route(make()(sizes_for(votes)), votes, activations)
         (routed.poses.sum() + routed.couplings.square().sum()).backward()
     assert len(launches) > 10
     assert len(on_device) == len(launches)
@@ -130,12 +134,12 @@ def test_kernels_run_on_the_gpu_of_their_tensors(
 @pytest.mark.parametrize("name", FUSED | PAIRWISE)
 def test_forward_mode_gradients_are_those_of_the_plain_function(name: str) -> None:
     torch.manual_seed(0)
-    routing = (FUSED | PAIRWISE)[name]()(3, 2, 4)
+    routing = (FUSED | PAIRWISE)[name]()(Sizes(3, 2, 4, 4))
     poses, tangent, weight = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.randn(3, 2, 4, 4)
     activations = torch.rand(2, 3)
 
     def routed(x: Tensor) -> Tensor:
-        out: Tensor = routing(Votes(x, weight), activations).poses
+        out: Tensor = route(routing, Votes(x, weight), activations).poses
         return out
 
     (backward,) = torch.func.vjp(routed, poses)[1](torch.ones(2, 2, 4))

@@ -7,8 +7,10 @@ import torch
 
 import torchcaps as tc
 from helpers.kernel_cases import DTYPES, FUSED, IMAGE, Case, compare_routing
-from torchcaps.capsules import Votes, Window
+from helpers.routings import route, sizes_for
 from torchcaps.layers.windows import same_child
+from torchcaps.routing import Sizes
+from torchcaps.votes import Votes, Window
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -33,21 +35,23 @@ def test_poses_too_large_for_squares_err_no_more(dtype: str) -> None:
 def test_the_parents_of_a_child_share_it_over_the_whole_image(name: str, iterations: int) -> None:
     inputs = {k: x.float() for k, x in IMAGE[name].inputs(torch.float32, "cpu").items()}
     votes = IMAGE[name].votes(inputs)
-    routing = tc.EMRouting(*votes.shape[1:], iterations=iterations, implementation="fused")
-    given = routing(votes, inputs["activations"]).couplings.sum(dim=-1)  # [b i]
+    routing = tc.EMRouting(sizes_for(votes), iterations=iterations, implementation="fused")
+    shares = route(routing, votes, inputs["activations"]).couplings.sum(dim=-1)  # [b i]
     assert votes.child is not None
-    total = torch.zeros(given.numel()).index_add(0, votes.child.flatten(), given.flatten())
+    total = torch.zeros(shares.numel()).index_add(0, votes.child.flatten(), shares.flatten())
     seen = votes.child.unique()
     torch.testing.assert_close(total[seen], torch.ones(len(seen)))
-    assert len(seen) < given.numel()
+    assert len(seen) < shares.numel()
 
 
 def test_a_child_that_one_window_sees_is_shared_within_it() -> None:
     torch.manual_seed(0)
     poses, weight = torch.randn(3, 9, 16), torch.randn(9, 4, 4, 4)
-    activations, own = torch.rand(3, 9), torch.arange(27).reshape(3, 9)
-    routing = tc.EMRouting(9, 4, 16, implementation="fused")
-    alone, numbered = (routing(Votes(poses, weight, child=c), activations) for c in (None, own))
+    activations, numbers = torch.rand(3, 9), torch.arange(27).reshape(3, 9)
+    routing = tc.EMRouting(Sizes(9, 4, 16, 16), implementation="fused")
+    alone, numbered = (
+        route(routing, Votes(poses, weight, child=c), activations) for c in (None, numbers)
+    )
     for a, b in zip(numbered, alone, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -57,20 +61,21 @@ def test_no_images_at_all_are_routed() -> None:
     weight = torch.randn(8, 3, 2, 2, requires_grad=True)
     child = same_child((0, 2, 2), (2, 2), (1, 1), 2, poses.device)
     votes = Votes(poses, weight, child=child, window=Window((2, 2)))
-    routed = tc.EMRouting(8, 3, 4, implementation="fused")(votes, torch.zeros(0, 8))
+    routing = tc.EMRouting(sizes_for(votes), implementation="fused")
+    routed = route(routing, votes, torch.zeros(0, 8))
     assert [list(x.shape) for x in routed] == [[0, 3, 4], [0, 3], [0, 8, 3]]
-    for x in torch.autograd.grad(sum(x.sum() for x in routed), (poses, weight)):
+    for x in torch.autograd.grad(torch.cat([x.flatten() for x in routed]).sum(), (poses, weight)):
         assert torch.equal(x, torch.zeros_like(x))
 
 
-@pytest.mark.parametrize("votes", [1.0, 1e4, 1e8])
-def test_votes_of_any_size_stay_finite(votes: float) -> None:
+@pytest.mark.parametrize("factor", [1.0, 1e4, 1e8])
+def test_votes_of_any_size_stay_finite(factor: float) -> None:
     case = IMAGE["strides"]
     inputs = {k: x.float() for k, x in case.inputs(torch.float32, "cpu").items()}
-    inputs["poses"][:, 2] *= votes  # a row that two windows see
+    inputs["poses"][:, 2] *= factor  # a row that two windows see
     leaf = inputs["poses"].requires_grad_()
-    given = case.votes(inputs)
-    routed = tc.EMRouting(*given.shape[1:], implementation="fused")(given, inputs["activations"])
+    routing = tc.EMRouting(sizes_for(case.votes(inputs)), implementation="fused")
+    routed = route(routing, case.votes(inputs), inputs["activations"])
     assert all(bool(x.isfinite().all()) for x in routed)
     loss = routed.poses.sum() + routed.activations.sum() + routed.couplings.square().sum()
     (gradient,) = torch.autograd.grad(loss, leaf)

@@ -17,8 +17,9 @@ from helpers.kernel_cases import (
     compare_routing,
     operator_arguments,
 )
-from torchcaps.capsules import Votes
-from torchcaps.routing import RoutingFactory
+from helpers.routings import route, sizes_for
+from torchcaps.routing import RoutingFactory, Sizes
+from torchcaps.votes import Votes
 
 if TYPE_CHECKING:
     from helpers.interpreter import Launch
@@ -66,10 +67,10 @@ def test_activated_attention_starts_from_given_parents() -> None:
 
     def everything(kind: torch.dtype, way: str) -> dict[str, Tensor]:
         make = _activated(iterations=1, scale=0.7, implementation=way)
-        routing = make(9, 4, 16).to(kind)
+        routing = make(Sizes(9, 4, 16, 16)).to(kind)
         parents = before.to(kind).requires_grad_()
         votes = Votes(poses.to(kind), weight.to(kind))
-        routed = routing(votes, activations.to(kind), parents)
+        routed = route(routing, votes, activations.to(kind), parents)
         loss = (routed.poses * before.to(kind)).sum() + 50 * routed.activations.sum()
         (gradient,) = torch.autograd.grad(loss, parents)
         return {**routed._asdict(), "d parents": gradient}
@@ -88,7 +89,7 @@ def test_couplings_that_nobody_uses_have_no_gradient(launches: "list[Launch]") -
     poses, activations = torch.randn(2, 3, 4, requires_grad=True), torch.rand(2, 3)
     for routing in (FUSED["dynamic"](), _two_iterations()):
         votes = Votes(poses, torch.randn(3, 2, 4, 4))
-        routing(3, 2, 4)(votes, activations).poses.sum().backward()
+        route(routing(sizes_for(votes)), votes, activations).poses.sum().backward()
     gradients = [x.arguments["d_couplings"] for x in launches if "d_couplings" in x.arguments]
     assert len(gradients) >= 4
     assert all(gradient is None for gradient in gradients)

@@ -18,7 +18,8 @@ from helpers.kernel_cases import (
     compare_routing,
     operator_arguments,
 )
-from torchcaps.capsules import Votes
+from helpers.routings import route, sizes_for
+from torchcaps.votes import Votes
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -47,7 +48,8 @@ def test_a_vote_without_a_direction_counts_as_zero_and_gets_no_gradient() -> Non
     poses.requires_grad_()
     votes = Votes(poses, torch.randn(5, 3, 4, 4))
     got, plain = (
-        tc.PairwiseRouting(5, 3, 4, implementation=way)(votes) for way in ("fused", "torch")
+        route(tc.PairwiseRouting(sizes_for(votes), implementation=way), votes)
+        for way in ("fused", "torch")
     )
     for a, b in zip(got, plain, strict=True):
         torch.testing.assert_close(a, b)
@@ -59,9 +61,12 @@ def test_a_vote_without_a_direction_counts_as_zero_and_gets_no_gradient() -> Non
 def test_no_pairwise_votes_at_all_are_routed() -> None:
     poses = torch.zeros(0, 5, 4, requires_grad=True)
     weight, scale = torch.randn(5, 3, 4, 4, requires_grad=True), torch.ones(4, requires_grad=True)
-    routed = tc.PairwiseRouting(5, 3, 4, implementation="fused")(Votes(poses, weight, scale))
+    votes = Votes(poses, weight, scale)
+    routed = route(tc.PairwiseRouting(sizes_for(votes), implementation="fused"), votes)
     assert [list(x.shape) for x in routed] == [[0, 3, 4], [0, 3], [0, 5, 3]]
-    for x in torch.autograd.grad(sum(x.sum() for x in routed), (poses, weight, scale)):
+    for x in torch.autograd.grad(
+        torch.cat([x.flatten() for x in routed]).sum(), (poses, weight, scale)
+    ):
         assert torch.equal(x, torch.zeros_like(x))
 
 

@@ -5,14 +5,10 @@ from torch import Tensor
 
 from torchcaps.kernels.attend.backward import attend_backward_kernel, child_kernel, weight_kernel
 from torchcaps.kernels.attend.forward import attend_kernel
+from torchcaps.kernels.common.blocks import Blocks
 from torchcaps.kernels.common.fold import fold
-from torchcaps.kernels.common.layout import (
-    MAX_BUFFER_BYTES,
-    ROWS,
-    Blocks,
-    Layout,
-    split_children,
-)
+from torchcaps.kernels.common.layout import MAX_BUFFER_BYTES, ROWS, Layout
+from torchcaps.kernels.common.partition import split_children
 
 __all__ = ["attend_backward", "attend_forward"]
 

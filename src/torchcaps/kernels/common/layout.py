@@ -6,93 +6,22 @@ A program of a kernel owns a tile: 64 rows (w p), rows p of the poses of windows
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchcaps.kernels.common.arguments import VoteArguments, VoteSizes
+from torchcaps.kernels.common.partition import ceil_div
 from torchcaps.kernels.gate import is_interpreted, next_power
 
-__all__ = [
-    "MAX_BUFFER_BYTES",
-    "MAX_CONCURRENT_PROGRAMS",
-    "ROWS",
-    "Blocks",
-    "Layout",
-    "VoteArguments",
-    "VoteSizes",
-    "ceil_div",
-    "copied",
-    "split_children",
-]
+__all__ = ["MAX_BUFFER_BYTES", "ROWS", "Layout", "copied"]
 
 ROWS = 64
 """Rows of a tile."""
 
-TARGET_PROGRAMS = 528
-"""Programs that fill a large GPU: four per multiprocessor, of which there are 132."""
-
-MAX_CONCURRENT_PROGRAMS = 264
-"""Programs that such a GPU runs at the same time, limited by registers."""
-
 MAX_BUFFER_BYTES = 96 * 1024
 """Shared memory for loads that a program issues ahead of use."""
-
-
-class VoteArguments(NamedTuple):
-    """The votes of one call as kernels receive them: pointers and sizes known at launch.
-
-    ``weight`` is packed as ``[t q r j]``. ``bias`` is ``[i e]`` or None.
-    """
-
-    poses: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    n_windows: int
-    n_children: int
-    stride_b: int
-    stride_h: int
-    stride_w: int
-    step_h: int
-    step_w: int
-    pad_h: int
-    pad_w: int
-    height: int
-    width: int
-    width_out: Any
-    area_out: Any
-
-
-class VoteSizes(NamedTuple):
-    """Sizes of votes and tiles that are compiled into a kernel.
-
-    The stride between child types is among them: Triton only knows of a runtime number whether 16
-    divides it. It would then read poses of 8 or 36 numbers two bytes at a time, without prefetch.
-    """
-
-    stride_t: int
-    width_k: int
-    n_types: int
-    padded: bool
-    n_weights: int
-    n_parents: int
-    p_size: int
-    q_size: int
-    r_size: int
-    p_pad: int
-    q_pad: int
-    r_pad: int
-    j_pad: int
-    j_tile: int
-    j_in: int
-    groups: int
-    windows: int
-    inner: int
-    columns: int
-    tile: tuple[int, ...]
-    link_tile: tuple[int, ...]
-    operand: Any
-    precision: str
 
 
 @dataclass(frozen=True)
@@ -328,73 +257,6 @@ class Layout:
         return self.poses.new_empty(self.n_windows, self.n_children, self.poses.shape[4])
 
 
-def ceil_div(n: int, size: int) -> int:
-    """Return n over size, rounded up."""
-    return -(-n // size)
-
-
 def copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a contiguous copy in another precision, made in one pass."""
     return tensor.new_empty(tensor.shape, dtype=dtype).copy_(tensor)
-
-
-def split_children(tiles: int, n_children: int, multiple: int) -> tuple[int, int]:
-    """Return children per program and programs per tile, so that the last round is nearly full.
-
-    Every further program of a tile costs a sum over programs, so the fewest that fill rounds well
-    are taken.
-    """
-    at_most = max(1, n_children // max(32, multiple))
-    slots = MAX_CONCURRENT_PROGRAMS
-    if tiles * at_most <= slots:
-        parts = max(1, min(slots // max(tiles, 1), ceil_div(n_children, max(8, multiple))))
-    else:
-        filled = {
-            parts: tiles * parts / (ceil_div(tiles * parts, slots) * slots)
-            for parts in range(1, min(at_most, max(8, slots // tiles)) + 1)
-        }
-        best = max(filled.values())
-        parts = min(parts for parts, share in filled.items() if share > best - 0.05)
-    n_part = max(1, ceil_div(ceil_div(n_children, parts), multiple)) * multiple
-    return n_part, ceil_div(n_children, n_part)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """The split of the weights' gradient into blocks of children and parts of the tiles."""
-
-    layout: Layout
-
-    @property
-    def size(self) -> int:
-        """Children of a block: a matrix product needs 16 columns."""
-        return max(1, 16 // self.layout.pads[1])
-
-    @property
-    def count(self) -> int:
-        """Blocks of children."""
-        return ceil_div(self.layout.n_children, self.size)
-
-    @property
-    def tiles(self) -> int:
-        """Tiles of one program."""
-        tiles = self.layout.tiles
-        return ceil_div(tiles, max(1, min(TARGET_PROGRAMS // self.count, tiles)))
-
-    @property
-    def parts(self) -> int:
-        """Programs of one block."""
-        tiles = self.layout.tiles
-        return ceil_div(tiles, self.tiles) if tiles else 1
-
-    def buffer(self) -> Tensor:
-        """Return room for the sums of every part, ``[part i q r j]``."""
-        _, _, r_pad, j_pad = self.layout.pads
-        shape = (self.parts, self.layout.n_children, self.layout.weight.shape[2], r_pad, j_pad)
-        return self.layout.poses.new_zeros(shape, dtype=torch.float32)
-
-    def total(self, buffer: Tensor) -> Tensor:
-        """Return the weight's gradient ``[t j q r]``, summed over parts and sharing children."""
-        t, j, _, r = self.layout.weight.shape
-        total = buffer.view(-1, t, *buffer.shape[2:]).sum(dim=0)[..., :r, :j]
-        return copied(total.permute(0, 3, 1, 2), self.layout.weight.dtype)

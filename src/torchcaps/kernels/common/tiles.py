@@ -1,7 +1,7 @@
 """Triton functions that the kernels share: where votes lie in memory, and how a tile is cast.
 
 Triton inlines these functions, so they cost nothing. ``votes`` and ``sizes`` are the
-``VoteArguments`` and ``VoteSizes`` of :mod:`torchcaps.kernels.common.layout`.
+``VoteArguments`` and ``VoteSizes`` of :mod:`torchcaps.kernels.common.arguments`.
 
 Rows of a tile are (w p w') with 16 rows to a warp and columns are (j' r j_in), so that sums over a
 pose stay inside a thread but for one shuffle. Kernels for the gradient of weights take plain rows

@@ -163,9 +163,9 @@ def moments_kernel(
     numbers = load_form(form, tile, links, votes, sizes)
     link_shape: tl.constexpr = sizes.link_tile
     shape: tl.constexpr = sizes.tile
-    mass = tl.zeros(link_shape, dtype=tl.float32)
     first = tl.zeros(shape, dtype=tl.float32)
     second = tl.zeros(shape, dtype=tl.float32)
+    mass = tl.zeros(link_shape, dtype=tl.float32)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         d = vote_distance(i, tile, numbers.center, votes, sizes)

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchcaps.kernels.common.blocks import Blocks
 from torchcaps.kernels.common.fold import fold
-from torchcaps.kernels.common.layout import Blocks, Layout, split_children
+from torchcaps.kernels.common.layout import Layout
+from torchcaps.kernels.common.partition import split_children
 from torchcaps.kernels.moments.backward import moments_backward_kernel, survey_backward_kernel
 from torchcaps.kernels.moments.forward import Form, moments_kernel, survey_kernel
 from torchcaps.kernels.moments.operator import moved_center
@@ -213,11 +215,18 @@ def _vote_gradients(
     """Return gradients of child poses and weight, from forms of dr and l with doubled squares."""
     if couplings is not None and d_logits is not None and can_use_products(inputs):
         return product_gradients(inputs, behind, ahead, couplings, d_logits)
+    forms = (behind, ahead, couplings, d_logits)
+    return _child_gradient(inputs, *forms), _weight_gradient(inputs, *forms)
+
+
+def _child_gradient(
+    inputs: Moments, behind: Form, ahead: Form, couplings: Tensor | None, d_logits: Tensor | None
+) -> Tensor:
+    """Return the gradient of the child poses ``[b h w t d]``."""
     layout = inputs.layout
-    unfolded, blocks = layout.child_buffer(), Blocks(layout)
-    d_weight = blocks.buffer()
+    unfolded = layout.child_buffer()
+    grid, n_part = inputs.grid()
     if layout.n_windows:
-        grid, n_part = inputs.grid()
         gaussian_child_kernel[grid](
             layout.arguments(),
             inputs.activations,
@@ -229,6 +238,16 @@ def _vote_gradients(
             n_part,
             **inputs.options(grouped=False),
         )
+    return fold(layout, unfolded)
+
+
+def _weight_gradient(
+    inputs: Moments, behind: Form, ahead: Form, couplings: Tensor | None, d_logits: Tensor | None
+) -> Tensor:
+    """Return the gradient of the weight ``[t j q r]``, summed over ranges of windows."""
+    layout, blocks = inputs.layout, Blocks(inputs.layout)
+    d_weight = blocks.buffer()
+    if layout.n_windows:
         gaussian_weight_kernel[(blocks.count, blocks.parts)](
             layout.arguments(),
             inputs.activations,
@@ -243,7 +262,7 @@ def _vote_gradients(
             num_warps=inputs.warps,
             num_stages=layout.stages(256 * layout.columns, 2),
         )
-    return fold(layout, unfolded), blocks.total(d_weight)
+    return blocks.total(d_weight)
 
 
 def _by_tile(layout: Layout, form: Form) -> Form:

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchcaps.kernels.common.blocks import Blocks
 from torchcaps.kernels.common.fold import fold
-from torchcaps.kernels.common.layout import Blocks, Layout, split_children
+from torchcaps.kernels.common.layout import Layout
+from torchcaps.kernels.common.partition import split_children
 from torchcaps.kernels.moments.operator import moved_center
 from torchcaps.kernels.moments.products import (
     Slopes,

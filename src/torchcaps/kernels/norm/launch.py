@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchcaps.kernels.common.layout import ceil_div
+from torchcaps.kernels.common.partition import ceil_div
 from torchcaps.kernels.gate import next_power
 from torchcaps.kernels.norm.kernel import pose_norm_backward_kernel, pose_norm_kernel
 

@@ -7,17 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchcaps.kernels.common.arguments import VoteSizes
 from torchcaps.kernels.common.fold import fold
-from torchcaps.kernels.common.layout import (
-    MAX_BUFFER_BYTES,
-    MAX_CONCURRENT_PROGRAMS,
-    ROWS,
-    Layout,
-    VoteSizes,
-    ceil_div,
-    copied,
-    split_children,
-)
+from torchcaps.kernels.common.layout import MAX_BUFFER_BYTES, ROWS, Layout, copied
+from torchcaps.kernels.common.partition import MAX_CONCURRENT_PROGRAMS, ceil_div, split_children
 from torchcaps.kernels.gate import next_power
 from torchcaps.kernels.pairwise.backward import pairwise_child_kernel, pairwise_weight_kernel
 from torchcaps.kernels.pairwise.forward import Affine, links_kernel, sums_kernel

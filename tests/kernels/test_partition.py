@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchcaps.kernels.common.layout import MAX_CONCURRENT_PROGRAMS, split_children
+from torchcaps.kernels.common.partition import MAX_CONCURRENT_PROGRAMS, split_children
 
 
 @pytest.mark.parametrize("multiple", [1, 2, 4])

@@ -1,0 +1,55 @@
+"""The split of the weights' gradient over programs."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.kernels.common.layout import Layout, copied
+from torchcaps.kernels.common.partition import ceil_div
+
+__all__ = ["Blocks"]
+
+TARGET_PROGRAMS = 528
+"""Programs that fill a large GPU: four per multiprocessor, of which there are 132."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The split of the weights' gradient into blocks of children and parts of the tiles."""
+
+    layout: Layout
+
+    @property
+    def size(self) -> int:
+        """Children of a block: a matrix product needs 16 columns."""
+        return max(1, 16 // self.layout.pads[1])
+
+    @property
+    def count(self) -> int:
+        """Blocks of children."""
+        return ceil_div(self.layout.n_children, self.size)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of one program."""
+        tiles = self.layout.tiles
+        return ceil_div(tiles, max(1, min(TARGET_PROGRAMS // self.count, tiles)))
+
+    @property
+    def parts(self) -> int:
+        """Programs of one block."""
+        tiles = self.layout.tiles
+        return ceil_div(tiles, self.tiles) if tiles else 1
+
+    def buffer(self) -> Tensor:
+        """Return room for the sums of every part, ``[part i q r j]``."""
+        _, _, r_pad, j_pad = self.layout.pads
+        shape = (self.parts, self.layout.n_children, self.layout.weight.shape[2], r_pad, j_pad)
+        return self.layout.poses.new_zeros(shape, dtype=torch.float32)
+
+    def total(self, buffer: Tensor) -> Tensor:
+        """Return the weight's gradient ``[t j q r]``, summed over parts and sharing children."""
+        t, j, _, r = self.layout.weight.shape
+        total = buffer.view(-1, t, *buffer.shape[2:]).sum(dim=0)[..., :r, :j]
+        return copied(total.permute(0, 3, 1, 2), self.layout.weight.dtype)
