@@ -35,9 +35,8 @@ def test_an_agreement_step_errs_no_more_than_plain_pytorch(name: str, dtype: str
     compare(got, plain, exact_agreement(case, kind, "cpu"), kind)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["linear matrix", "few windows"])
-@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("case", mark_slow_except(["linear matrix", "few windows"], "few windows"))
+@pytest.mark.parametrize("name", mark_slow_except(FUSED, "dynamic"))
 def test_routings_err_no_more_than_the_plain_functions(name: str, case: str) -> None:
     compare_routing(CASES[case], FUSED[name], torch.float32, "cpu")
 

@@ -58,26 +58,28 @@ def test_wide_convolutions_err_no_more_than_pytorchs(
     compare(got, everything(low, plain), everything(torch.float64, plain), low)
 
 
-def test_wide_convolutions_are_an_operator_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", mark_slow_except(["one position", "unseen edge"], "one position"))
+def test_wide_convolutions_are_an_operator_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.use_deterministic_algorithms(False)
     monkeypatch.setattr(operator, "MIN_IMAGES", 1)
-    features, weight, bias, stride, padding = wide("unseen edge", torch.bfloat16)
+    features, weight, bias, stride, padding = wide(name, torch.bfloat16)
     features = features[:2].detach().contiguous(memory_format=torch.channels_last)
     weight = weight.detach().contiguous(memory_format=torch.channels_last)
-    given = (features.requires_grad_(), weight.requires_grad_(), [*stride], [*padding])
-    library.opcheck(torch.ops.torchcaps.wide_conv.default, given)
+    arguments = (features.requires_grad_(), weight.requires_grad_(), [*stride], [*padding])
+    library.opcheck(torch.ops.torchcaps.wide_conv.default, arguments)
     compiled = torch.compile(convolve, dynamic=True, fullgraph=True, backend="aot_eager")
     got, plain = (f(features, weight, bias, stride, padding) for f in (compiled, convolve))
     assert torch.equal(got, plain)
 
 
+@pytest.mark.parametrize("name", mark_slow_except(["capsnet's", "one position"], "one position"))
 def test_wide_convolutions_have_second_derivatives(
-    monkeypatch: pytest.MonkeyPatch, launches: "list[Launch]"
+    name: str, monkeypatch: pytest.MonkeyPatch, launches: "list[Launch]"
 ) -> None:
     monkeypatch.setattr(operator, "MIN_IMAGES", 1)
 
     def everything(kind: torch.dtype, function: Callable[..., Tensor]) -> dict[str, Tensor]:
-        features, weight, bias, *how = wide("capsnet's", kind)
+        features, weight, bias, *how = wide(name, kind)
         out = function(features, weight, bias, *how).to(kind)
         (gradient,) = torch.autograd.grad(out.sin().sum(), features, create_graph=True)
         second = torch.autograd.grad(gradient.sin().sum(), (features, weight))

@@ -7,6 +7,7 @@ import torch
 
 import torchcaps as tc
 from helpers.kernel_cases import DTYPES, FUSED, IMAGE, Case, compare_routing
+from helpers.repetitions import mark_slow_except
 from helpers.routings import route, sizes_for
 from torchcaps.layers.windows import same_child
 from torchcaps.routing import Sizes
@@ -16,13 +17,14 @@ pytestmark = pytest.mark.usefixtures("interpreter")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("iterations", [1, 2, 3])
-@pytest.mark.parametrize("name", IMAGE)
+@pytest.mark.parametrize("iterations", mark_slow_except([1, 2, 3], 2))
+@pytest.mark.parametrize("name", mark_slow_except(IMAGE, "side by side"))
 def test_parents_of_all_windows_err_no_more(name: str, iterations: int, dtype: str) -> None:
     make = partial(partial, tc.EMRouting, iterations=iterations)
     compare_routing(IMAGE[name], make, DTYPES[dtype], "cpu", n_draws=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_poses_too_large_for_squares_err_no_more(dtype: str) -> None:
     case = Case((1, 4, 4, 2, 36), 3, 6, 6, Window((3, 3)), image=True)
@@ -30,8 +32,8 @@ def test_poses_too_large_for_squares_err_no_more(dtype: str) -> None:
     compare_routing(case, make, DTYPES[dtype], "cpu", n_draws=2)
 
 
-@pytest.mark.parametrize("iterations", [1, 2, 3])
-@pytest.mark.parametrize("name", IMAGE)
+@pytest.mark.parametrize("iterations", mark_slow_except([1, 2, 3], 3))
+@pytest.mark.parametrize("name", mark_slow_except(IMAGE, "padded strides"))
 def test_the_parents_of_a_child_share_it_over_the_whole_image(name: str, iterations: int) -> None:
     inputs = {k: x.float() for k, x in IMAGE[name].inputs(torch.float32, "cpu").items()}
     votes = IMAGE[name].votes(inputs)
@@ -68,7 +70,7 @@ def test_no_images_at_all_are_routed() -> None:
         assert torch.equal(x, torch.zeros_like(x))
 
 
-@pytest.mark.parametrize("factor", [1.0, 1e4, 1e8])
+@pytest.mark.parametrize("factor", mark_slow_except([1.0, 1e4, 1e8], 1e8))
 def test_votes_of_any_size_stay_finite(factor: float) -> None:
     case = IMAGE["strides"]
     inputs = {k: x.float() for k, x in case.inputs(torch.float32, "cpu").items()}
@@ -82,6 +84,7 @@ def test_votes_of_any_size_stay_finite(factor: float) -> None:
     assert bool(gradient.isfinite().all())
 
 
+@pytest.mark.slow
 def test_a_layer_of_the_whole_image_compiles() -> None:
     torch.use_deterministic_algorithms(False)
     torch.manual_seed(0)

@@ -17,6 +17,7 @@ from helpers.kernel_cases import (
     compare_routing,
     operator_arguments,
 )
+from helpers.repetitions import mark_slow_except
 from helpers.routings import route, sizes_for
 from torchcaps.routing import RoutingFactory, Sizes
 from torchcaps.votes import Votes
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("interpreter")
 
 
 SQUARES = {
+    "few parents": Case((3, 1, 1, 8, 8), 2, 4, 2),
     "windows": CASES["windows"],
     "scattered": CASES["scattered"],
     "shared": Case((2, 2, 3, 3, 12), 5, 4, 4, shared=True),
@@ -43,7 +45,7 @@ def _activated(**options: Any) -> RoutingFactory:
 
 
 @pytest.mark.parametrize("make", [_two_iterations, _activated])
-@pytest.mark.parametrize("name", SQUARES)
+@pytest.mark.parametrize("name", mark_slow_except(SQUARES, "few parents"))
 def test_squares_in_place_of_votes_err_no_more(
     name: str, make: Any, launches: "list[Launch]"
 ) -> None:
@@ -53,8 +55,10 @@ def test_squares_in_place_of_votes_err_no_more(
     assert not kernels & {"gaussian_child_kernel", "gaussian_weight_kernel"}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["odd windows", "shared and biased"])
+@pytest.mark.parametrize("dtype", mark_slow_except(DTYPES, "float32"))
+@pytest.mark.parametrize(
+    "name", mark_slow_except(["odd windows", "shared and biased"], "shared and biased")
+)
 def test_activated_attention_errs_no_more(name: str, dtype: str) -> None:
     compare_routing(CASES[name], _activated, DTYPES[dtype], "cpu", n_draws=2)
 
@@ -79,7 +83,7 @@ def test_activated_attention_starts_from_given_parents() -> None:
     compare(got, plain, everything(torch.float64, "torch"), torch.float32)
 
 
-@pytest.mark.parametrize("n_children", [1, 2, 3])
+@pytest.mark.parametrize("n_children", mark_slow_except([1, 2, 3], 2))
 def test_few_children_err_no_more_in_bfloat16(n_children: int) -> None:
     case = Case((5, 1, 1, n_children, 16), 3, 4, 4)
     compare_routing(case, _two_iterations, torch.bfloat16, "cpu")
@@ -95,7 +99,9 @@ def test_couplings_that_nobody_uses_have_no_gradient(launches: "list[Launch]") -
     assert all(gradient is None for gradient in gradients)
 
 
-@pytest.mark.parametrize("what", ["window", "image", "linear", "uniform"])
+@pytest.mark.parametrize(
+    "what", mark_slow_except(["window", "image", "linear", "uniform"], "image", "uniform")
+)
 def test_the_moments_operator_keeps_its_promises(what: str) -> None:
     poses, weight, center, window = operator_arguments()
     torch.use_deterministic_algorithms(False)

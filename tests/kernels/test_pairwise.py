@@ -18,6 +18,7 @@ from helpers.kernel_cases import (
     compare_routing,
     operator_arguments,
 )
+from helpers.repetitions import mark_slow_except
 from helpers.routings import route, sizes_for
 from torchcaps.votes import Votes
 
@@ -25,12 +26,14 @@ pytestmark = pytest.mark.usefixtures("interpreter")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", SCALED)
+@pytest.mark.parametrize("case", mark_slow_except(SCALED, "per capsule"))
 def test_pairwise_votes_may_have_a_scale(case: str, dtype: str) -> None:
     compare_routing(SCALED[case], PAIRWISE["pairwise"], DTYPES[dtype], "cpu", n_draws=2)
 
 
-@pytest.mark.parametrize("case", ["few windows", "shared and biased"])
+@pytest.mark.parametrize(
+    "case", mark_slow_except(["few windows", "shared and biased"], "few windows")
+)
 def test_pairwise_votes_may_have_none(case: str) -> None:
     compare_routing(CASES[case], PAIRWISE["pairwise"], torch.float32, "cpu", n_draws=2)
 
@@ -70,7 +73,7 @@ def test_no_pairwise_votes_at_all_are_routed() -> None:
         assert torch.equal(x, torch.zeros_like(x))
 
 
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("scaled", mark_slow_except([False, True], True))
 def test_the_pairwise_operators_keep_their_promises(scaled: bool) -> None:
     poses, weight, total, window = operator_arguments()
     torch.use_deterministic_algorithms(False)
