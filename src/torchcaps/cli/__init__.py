@@ -9,6 +9,7 @@ from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
 from torchcaps.cli.figures import figures
 from torchcaps.cli.listing import list_recipes
+from torchcaps.cli.predict import predict
 from torchcaps.cli.results import results, ship
 from torchcaps.cli.runs import environment, evaluate, train
 from torchcaps.cli.shared import Commands
@@ -26,6 +27,7 @@ app.command()(demo)
 app.command("list")(list_recipes)
 app.command()(train)
 app.command()(evaluate)
+app.command()(predict)
 app.command()(figures)
 app.command()(results)
 app.command()(ship)

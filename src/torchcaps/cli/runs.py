@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchcaps.cli.predict import INVERTED
 from torchcaps.cli.shared import DataDir, Device, Json, counting, memory_advice
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ def evaluate(
     for name, value in scores.items():
         weights = value.get("weights", name)
         source = f" (weights of {weights})" if name in RECIPES and weights != name else ""
+        if value.get("looks_inverted"):
+            typer.echo(f"{name}: the images of {data} {INVERTED}", err=True)
         typer.echo(f"{name}{source}: {value['percent']:.2f} % of {value['images']:,} images")
 
 

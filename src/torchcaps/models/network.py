@@ -80,14 +80,18 @@ class Network(nn.Module, ABC):
                 array is a batch ``[b c h w]`` or ``[b h w c]``, or one image ``[c h w]``,
                 ``[h w c]`` or ``[h w]``.
         """
+        weight = next(self.parameters())
+        return self.known_preprocessing()(images).to(weight.device, weight.dtype)
+
+    def known_preprocessing(self) -> Preprocessing:
+        """Return the preprocessing; refuse a network whose preprocessing is unknown."""
         if self.preprocessing is None:
             raise UsageError(
                 f"it is unknown how images of this {self.name or type(self).__name__} must be "
                 "preprocessed: set its attribute preprocessing to a torchcaps.Preprocessing, or "
                 "call it with images prepared as in training"
             )
-        weight = next(self.parameters())
-        return self.preprocessing(images).to(weight.device, weight.dtype)
+        return self.preprocessing
 
     def features(self, images: Tensor) -> Tensor:
         """Return the backbone's features ``[b c h w]`` of preprocessed images."""
@@ -229,16 +233,16 @@ def predict(
     if not isinstance(scores, Tensor):
         raise UsageError(f"scores must be a tensor or an Output, not {type(scores).__name__}")
     if scores.dim() != 2:
-        raise ValueError(f"scores must be [batch classes], not {list(scores.shape)}")
+        raise UsageError(f"scores must be [batch classes], not {list(scores.shape)}")
     if top is not None and threshold is not None:
-        raise ValueError("give top or threshold, not both")
+        raise UsageError("give top or threshold, not both")
     if threshold is not None:
         if not 0 < threshold < 1:
-            raise ValueError(f"threshold must be between 0 and 1, not {threshold}")
+            raise UsageError(f"threshold must be between 0 and 1, not {threshold}")
         return (scores.sigmoid() > threshold).long()
     if top is None:
         return scores.argmax(dim=-1)
     if not 1 <= top <= scores.shape[1]:
-        raise ValueError(f"top must be between 1 and {scores.shape[1]} classes, not {top}")
+        raise UsageError(f"top must be between 1 and {scores.shape[1]} classes, not {top}")
     chosen = scores.topk(top, dim=-1).indices
     return torch.zeros_like(scores, dtype=torch.long).scatter(1, chosen, 1)

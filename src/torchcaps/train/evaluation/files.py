@@ -10,8 +10,9 @@ import torch
 from torchcaps.data import Source
 from torchcaps.data.generated import FromDigits
 from torchcaps.errors import UsageError
-from torchcaps.models import Ensemble, Network, load
+from torchcaps.models import Ensemble, Network
 from torchcaps.models.weights.files import describe
+from torchcaps.preprocessing import looks_inverted
 from torchcaps.recipes import Recipe, get
 from torchcaps.train.evaluation.score import score
 from torchcaps.train.evaluation.trained import (
@@ -22,9 +23,9 @@ from torchcaps.train.evaluation.trained import (
     find_recipe,
     find_trained,
     find_training_images,
-    find_weights,
+    load_trained,
 )
-from torchcaps.train.images import Sources, TrainedOn, load_sources
+from torchcaps.train.images import Sources, TrainedOn, first_pixels, load_sources
 from torchcaps.train.process import Process, choose_device
 
 __all__ = ["evaluate_files"]
@@ -43,7 +44,8 @@ def evaluate_files(
 ) -> dict[str, dict[str, Any]]:
     """Return the accuracy of each network by path, and of several together as ``"ensemble"``.
 
-    All networks are scored in float32. For shipped weights ``"weights"`` names their own recipe.
+    All networks are scored in float32. ``"weights"`` names the recipe of shipped weights, and
+    ``"looks_inverted"`` marks a user's images that look like negatives of the training images.
 
     Args:
         paths: run folders, weight files, or names of recipes with shipped weights.
@@ -61,7 +63,7 @@ def evaluate_files(
     files = [find_trained(path) for path in paths]
     for file in files if recipe is None else []:
         check_recipe_known(file)
-    networks = [load(find_weights(file), device=process.device) for file in files]
+    networks = [load_trained(file, device=process.device) for file in files]
     chosen, own_data = _recipe_and_images(recipe, own_data, files, networks)
     sources = _sources(paths, files, networks, chosen, own_data, data_dir)
     source = _split(sources, split, str(own_data or chosen.name))
@@ -76,10 +78,20 @@ def evaluate_files(
     for name, network in contestants.items():
         on_batch = partial(progress, name, draws * len(source))
         scores[name] = _score(network, source, sources, chosen, process, draws, on_batch)
-    for path, file in zip(paths, files, strict=True):
-        if file.is_file() and (facts := describe(file)["trained"]):
-            scores[str(path)]["weights"] = facts.get("recipe")
+    for path, file, member in zip(paths, files, networks, strict=True):
+        scores[str(path)] |= _remarks(file, member, None if own_data is None else source)
     return scores
+
+
+def _remarks(file: Path, network: Network, own: Source | None) -> dict[str, Any]:
+    """Return the recipe of shipped weights, and whether a user's images look inverted."""
+    remarks: dict[str, Any] = {}
+    if file.is_file() and (facts := describe(file)["trained"]):
+        remarks["weights"] = facts.get("recipe")
+    known = network.preprocessing
+    if own is not None and known and looks_inverted(first_pixels(own), known.background):
+        remarks["looks_inverted"] = True
+    return remarks
 
 
 def _score(
