@@ -19,7 +19,8 @@ works on logarithms. ``cost_scale`` multiplies cost_j; 1 is the paper, and
 100 n_parents / n_children takes the number of children a parent happens to have out of its cost
 (Gritzman, https://arxiv.org/abs/1907.00652, second pitfall). The last E-step, whose result nothing
 uses, is left out. The authors' code has a quarter of the inverse temperature in the class layer, of
-which the paper says nothing. Gradients flow through every iteration, as the authors do it.
+which the paper says nothing. Gradients flow through every iteration, as the authors do it. They are
+finite for votes up to 1e8 over 10 iterations; all is computed in float32 at least.
 
 In a convolution the paper lets all parents of a child compete, at whatever position they are.
 Within ``[b i j e]`` only the parents of one window can; ``child`` says which slots of the windows
@@ -78,28 +79,16 @@ def em_routing(
         min_variance: added to every variance.
         child: integers ``[b i]``; slots with the same number are one child, see :class:`Votes`.
 
-    Returns:
-        poses ``[b j e]`` (the means), activations ``[b j]`` and couplings ``[b i j]``: r_ij of the
-        last E-step, before they are weighed by the child's activation; over parents they sum to 1.
+    Returns poses ``[b j e]`` (the means), activations ``[b j]`` and couplings ``[b i j]``: r_ij of
+    the last E-step, without the children's activations, summing to 1 over parents.
 
-    Cost: O(r b i j e) time, one tensor of the votes' size beside them, 2 r of them for the
-    gradient. Computed in float32 at least, so votes in bfloat16 are copied once more. Gradients are
-    finite for votes up to 1e8 over 10 iterations.
+    Cost: O(r b i j e) time; beside the votes one tensor of their size, for the gradient 2 r.
     """
-    check_iterations(iterations)
-    if min_variance < 0:
-        raise ValueError(f"min_variance must be at least 0, not {min_variance}")
-    votes = parent_major(votes)
-    check_activations(activations, votes)
+    votes = _checked(votes, activations, iterations, min_variance)
     given, dtype = votes.dtype, torch.promote_types(votes.dtype, torch.float32)
     with full_precision(votes.device):
         votes, activations = votes.to(dtype), activations.to(dtype)
-        beta_a, beta_u = (
-            torch.as_tensor(b, dtype=dtype, device=votes.device) for b in (beta_a, beta_u)
-        )
-        for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
-            if beta.shape not in ((), votes.shape[2:3]):
-                raise ValueError(f"{name} {list(beta.shape)} must be one number or one per parent")
+        beta_a, beta_u = _per_parent("beta_a", beta_a, votes), _per_parent("beta_u", beta_u, votes)
         logits = votes.new_zeros(votes.shape[:-1])
         for step in range(iterations):
             couplings = _compete(logits, child)  # E-step, line 3
@@ -107,19 +96,36 @@ def em_routing(
             poses, spread, variance, mass = fit_gaussians(votes, r, min_variance=min_variance)
             log_sigma = 0.5 * variance.log()
             cost = (beta_u[..., None] + log_sigma).sum(dim=-1) * mass * cost_scale  # line 5
-            heat = inverse_temperature * (1 - 0.95 ** (step + 1))
-            logit = heat * (beta_a - cost)
+            logit = inverse_temperature * (1 - 0.95 ** (step + 1)) * (beta_a - cost)
             if step < iterations - 1:
                 log_p = torch.einsum("bije,bje->bij", spread, -0.5 / variance)  # E-step, line 2
-                log_p = log_p - (log_sigma + 0.5 * math.log(2 * math.pi)).sum(dim=-1)[:, None]
-                logits = F.logsigmoid(logit)[:, None] + log_p
+                norm = (log_sigma + 0.5 * math.log(2 * math.pi)).sum(dim=-1)
+                logits = F.logsigmoid(logit)[:, None] + (log_p - norm[:, None])
             del spread  # before the next iteration makes its own
-        routed = Routed(poses, logit.sigmoid(), couplings)  # line 6
-    return Routed(*(tensor.to(given) for tensor in routed))
+        present = logit.sigmoid()  # line 6
+    return Routed(*(tensor.to(given) for tensor in (poses, present, couplings)))
+
+
+def _checked(votes: Tensor, activations: Tensor, iterations: int, min_variance: float) -> Tensor:
+    """Return the votes laid out by parent; refuse arguments that do not fit them."""
+    check_iterations(iterations)
+    if min_variance < 0:
+        raise ValueError(f"min_variance must be at least 0, not {min_variance}")
+    votes = parent_major(votes)
+    check_activations(activations, votes)
+    return votes
+
+
+def _per_parent(name: str, beta: Tensor | float, votes: Tensor) -> Tensor:
+    """Return beta as a tensor like the votes; refuse one that is not per parent."""
+    beta = torch.as_tensor(beta, dtype=votes.dtype, device=votes.device)
+    if beta.shape not in ((), votes.shape[2:3]):
+        raise ValueError(f"{name} {list(beta.shape)} must be one number or one per parent")
+    return beta
 
 
 def _compete(logits: Tensor, child: Tensor | None) -> Tensor:
-    """Softmax over all parents of a child: those of its window, or of every slot it has."""
+    """Return the softmax over a child's parents: those of its window, or of all its slots."""
     if child is None:
         return logits.softmax(dim=-1)
     return (logits - logsumexp_over(logits.logsumexp(dim=-1), child)[..., None]).exp()
