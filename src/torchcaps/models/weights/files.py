@@ -240,7 +240,8 @@ def _is_architecture(described: object) -> bool:
     optional = {"trained", "classes", "preprocessing", HASH}
     if set(described) - optional != {"network", "overrides"}:
         return False
-    if "preprocessing" in described and not _is_preprocessing(described["preprocessing"]):
+    record = described.get("preprocessing")
+    if record is not None and not _is_preprocessing(record):
         return False
     classes = described.get("classes", [])
     if type(classes) is not list or not all(type(name) is str for name in classes):
