@@ -110,7 +110,7 @@ def test_metadata_nested_without_end_and_weights_of_another_kind_are_refused(
         tc.load(path)
     network = tc.build("zhao2020/smallnorb")
     bytes_only = {name: x.to(torch.uint8) for name, x in network.state_dict().items()}
-    described = {"network": "zhao2020/smallnorb", "overrides": {}}
+    described = {"network": "zhao2020/smallnorb", "overrides": {"definition": 2}}
     save_file(bytes_only, path, {"torchcaps": json.dumps(described)})
     with pytest.raises(ValueError, match="as U8, which is not a type it can have"):
         tc.load(path)
@@ -152,8 +152,8 @@ def test_a_flipped_bit_of_a_weight_is_noticed(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="its data are not those that were saved"):
             tc.load_weights(network, path)
     earlier = {"torchcaps": json.dumps({"network": "zhao2020/smallnorb", "overrides": {}})}
-    save_file(network.state_dict(), path, earlier)
-    assert tc.load(path).name == "zhao2020/smallnorb"
+    save_file(tc.build("zhao2020/smallnorb", definition=1).state_dict(), path, earlier)
+    assert tc.load(path).overrides == {"definition": 1}
 
 
 def test_changes_to_a_published_network_are_saved_with_it(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_file_of_another_kind_is_refused_with_one_sentence(tmp_path: Path) -> 
     tc.save(tc.build("zhao2020/affnist"), path)
     attempts: list[tuple[str, Any]] = [
         (
-            "holds zhao2020/affnist, and this",
+            "holds zhao2020/affnist with definition=2, and this",
             lambda: tc.load_weights(tc.build("sabour2017/svhn"), path),
         ),
         (
@@ -231,7 +231,7 @@ def test_hugging_face_conventions(tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "folder").iterdir()}
     assert names == {"model.safetensors", "config.json", "README.md"}
     config = json.loads((tmp_path / "folder" / "config.json").read_text())
-    assert config == {"network": "zhao2020/smallnorb", "overrides": {}}
+    assert config == {"network": "zhao2020/smallnorb", "overrides": {"definition": 2}}
     again = tc.Network.from_pretrained(tmp_path / "folder")
     assert torch.equal(network.eval()(images).scores, again.eval()(images).scores)
     assert isinstance(tc.ResCapsNet.from_pretrained(tmp_path / "folder"), tc.ResCapsNet)

@@ -37,3 +37,14 @@ def test_the_longest_runs_of_a_recipe_are_compared() -> None:
 def test_without_both_there_is_no_such_table() -> None:
     for rows in ([row("a/b")], [row("a/b-modern")], [row("a/b"), row("a/c-modern")]):
         assert "as published" not in markdown(rows)
+
+
+def test_superseded_runs_are_marked_until_the_corrected_recipe_has_one() -> None:
+    before = {"changes": {"definition": 1}}
+    rows = [row("a/b", 0, 90.0, **before), row("a/b-modern", 0, 95.0)]
+    table = markdown(rows)
+    assert "| a/b | 8,215,728 | 99.75 | 90.00 (n = 1, superseded) | 95.00 (n = 1) |" in table
+    assert "| a/b (superseded) | 99.75 | 90.00 |" in table
+    rows.append(row("a/b", 1, 91.0))
+    assert "superseded" not in markdown(rows)
+    assert "| a/b | 99.75 | 91.00 | 91.00 | 1 |" in markdown(rows)

@@ -17,12 +17,20 @@ class Entry:
         image_shape: channels, height and width of the images.
         n_classes: number of classes.
         paper: the number of parameters that the paper prints.
+        earlier: the factories of this name before corrections, oldest first. Weight files of that
+            time still load. The first has the definition 1, and ``make`` the last.
     """
 
     make: Callable[..., Network]
     image_shape: ImageShape
     n_classes: int = 10
     paper: str = ""
+    earlier: tuple[Callable[..., Network], ...] = ()
+
+    @property
+    def factories(self) -> tuple[Callable[..., Network], ...]:
+        """The factories of all definitions, oldest first."""
+        return (*self.earlier, self.make)
 
 
 MNIST, MULTI, WIDE = (1, 28, 28), (1, 36, 36), (1, 40, 40)

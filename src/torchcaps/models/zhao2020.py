@@ -1,6 +1,7 @@
 """The networks of Zhao 2020: ResNet-v2 blocks under capsules, with three routings."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -48,6 +49,8 @@ class ResCapsNet(Network):
             routing starts with every class at a length of 1.
         decoder: decoder class, or None.
         n_objects: objects in one image; evaluation decodes as many classes.
+        corrected: see :class:`ResNetV2Backbone`; also starts the convolution of the primary
+            capsules by He's rule, as the authors' code does.
     """
 
     def __init__(
@@ -63,11 +66,12 @@ class ResCapsNet(Network):
         glorot: bool = False,
         decoder: Callable[[int, int, ImageShape], Decoder] | None = None,
         n_objects: int = 1,
+        corrected: bool = True,
     ) -> None:
         super().__init__(image_shape, n_classes)
         if n_objects > n_classes:
             raise InputError(f"an image cannot show {n_objects} of {n_classes} classes")
-        self.backbone = ResNetV2Backbone(image_shape[0], blocks)
+        self.backbone = ResNetV2Backbone(image_shape[0], blocks, corrected=corrected)
         height, width = self.backbone.output_size(image_shape[1], image_shape[2])
         n_children = ((height + 1) // 2) * ((width + 1) // 2) * 4
 
@@ -92,6 +96,8 @@ class ResCapsNet(Network):
             batch_norm=True,
             activations=self.classes.routing.child_activations != "ignored",
         )
+        if corrected:
+            nn.init.kaiming_normal_(self.primary.pose_conv.weight)
         self.decoder = decoder(n_classes, 16, image_shape) if decoder else None
         self.n_objects = n_objects
 
@@ -114,11 +120,22 @@ class ResCapsNet(Network):
 
 @final
 class PreactivationBlock(nn.Module):
-    """The residual block of He 2016b: norm, ReLU, conv, norm, ReLU, conv, add."""
+    """The residual block of He 2016b: norm, ReLU, conv, norm, ReLU, conv, add.
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+    Args:
+        in_channels: channels of the features.
+        out_channels: channels of the sum.
+        stride: stride of the first convolution and of the shortcut.
+        activated: the features are already normalized and rectified.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int = 1, *, activated: bool = False
+    ) -> None:
         super().__init__()
-        self.first = nn.Sequential(keras_norm(in_channels), nn.ReLU())
+        self.first = nn.Sequential()
+        if not activated:
+            self.first = nn.Sequential(keras_norm(in_channels), nn.ReLU())
         self.residual = nn.Sequential(
             conv3x3(in_channels, out_channels, stride),
             keras_norm(out_channels),
@@ -141,14 +158,27 @@ class PreactivationBlock(nn.Module):
 class ResNetV2Backbone(Backbone):
     """The ResNet-v2 backbone: three stages of 16, 32 and 64 channels.
 
+    The first convolution is normalized and rectified before the first block splits its two paths,
+    and so is the sum of the last block (He 2016b, section 4). Convolutions start by He's rule, as
+    in the authors' code.
+
     Args:
         in_channels: channels of the images.
         blocks: residual blocks of each stage.
+        corrected: False is the arrangement of the first weights that shipped: the first block
+            normalizes and rectifies a second time, the last sum is neither normalized nor
+            rectified, and convolutions start by PyTorch's rule.
     """
 
     out_channels = 64
 
-    def __init__(self, in_channels: int, blocks: tuple[int, int, int] = (8, 8, 8)) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        blocks: tuple[int, int, int] = (8, 8, 8),
+        *,
+        corrected: bool = True,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = [
             ImageConv2d(in_channels, 16, 3, padding=1, bias=False),
@@ -159,9 +189,15 @@ class ResNetV2Backbone(Backbone):
         for stage, count in enumerate(blocks):
             for block in range(count):
                 stride = 2 if stage > 0 and block == 0 else 1
-                layers.append(PreactivationBlock(width, 16 * 2**stage, stride))
+                activated = corrected and stage == block == 0
+                layers.append(PreactivationBlock(width, 16 * 2**stage, stride, activated=activated))
                 width = 16 * 2**stage
+        if corrected:
+            layers += [keras_norm(width), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
+        for module in self.modules() if corrected else ():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the features of images."""
@@ -189,7 +225,7 @@ def networks() -> dict[str, Entry]:
     overlapping = partial(
         ResCapsNet, blocks=(3, 3, 3), hidden=(), decoder=DeconvolutionDecoder, n_objects=2
     )
-    published: dict[str, Entry] = {
+    published = {
         "cifar10": Entry(ResCapsNet, CIFAR, paper="less than 1M"),
         "fashion-mnist": Entry(ResCapsNet, MNIST, paper="less than 1M"),
         "svhn": Entry(ResCapsNet, CIFAR, paper="less than 1M"),
@@ -202,8 +238,14 @@ def networks() -> dict[str, Entry]:
         entries[f"{name}-light"] = Entry(agreement, published[name].image_shape)
         entries[f"{name}-light-dynamic"] = Entry(dynamic, published[name].image_shape)
     for name, entry in published.items():
-        entries[name] = entry
+        entries[name] = _corrected(entry)
         for suffix, routing in (("dynamic", DynamicRouting), ("em", em)):
             make = partial(entry.make, routing=routing, inner_routing=routing, glorot=True)
-            entries[f"{name}-{suffix}"] = Entry(make, entry.image_shape, entry.n_classes)
+            changed = Entry(make, entry.image_shape, entry.n_classes)
+            entries[f"{name}-{suffix}"] = _corrected(changed)
     return entries
+
+
+def _corrected(entry: Entry) -> Entry:
+    """Return the entry with its network before the backbone was corrected as definition 1."""
+    return replace(entry, earlier=(partial(entry.make, corrected=False),))

@@ -101,10 +101,10 @@ def _check_network(network: object, image_shape: ImageShape, n_classes: int, cal
         )
 
 
-def count_parameters(name: str) -> int:
+def count_parameters(name: str, *, definition: int | None = None) -> int:
     """Return the number of learned parameters of a network, without allocating them."""
     with torch.device("meta"):
-        return build(name).n_parameters
+        return build(name, definition=definition).n_parameters
 
 
 def build(
@@ -114,6 +114,7 @@ def build(
     n_classes: int | None = None,
     iterations: int | None = None,
     pretrained: bool = False,
+    definition: int | None = None,
 ) -> Network:
     """Build a network by name.
 
@@ -125,20 +126,28 @@ def build(
         pretrained: load the weights that ship with the package, with the iterations they were
             trained with. A network's name takes its best weights, a recipe's name those of the
             recipe. The network is in training mode, as every new one: call ``eval()`` to use it.
+        definition: an earlier definition of a network that was corrected; 1 is the first. Weight
+            files record theirs, and weights that were trained before a correction keep their own.
     """
     if not isinstance(name, str):
         raise UsageError(f"a network's name is a string such as 'sabour2017/mnist', not {name!r}")
     if pretrained:
-        return _pretrained(name, image_shape, n_classes, iterations)
+        return _pretrained(name, image_shape, n_classes, iterations, definition)
     if name not in ZOO:
         hint = suggest(name, ZOO, otherwise="torchcaps list names them all")
         raise UsageError(f"there is no network {name!r}: {hint}")
     entry = ZOO[name]
+    latest = len(entry.factories)
+    number = latest if definition is None else definition
+    if type(number) is not int or not 1 <= number <= latest:
+        raise UsageError(f"definition of {name!r} must be between 1 and {latest}, not {number!r}")
     asked = {"image_shape": image_shape, "n_classes": n_classes, "iterations": iterations}
     overrides: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    if entry.earlier:
+        overrides["definition"] = number
     shape = entry.image_shape if image_shape is None else image_shape
     classes = entry.n_classes if n_classes is None else n_classes
-    network = entry.make(shape, classes)
+    network = entry.factories[number - 1](shape, classes)
     _check_network(network, shape, classes, f"the factory of {name!r}")
     network.name = name
     network.overrides = overrides
@@ -148,7 +157,11 @@ def build(
 
 
 def _pretrained(
-    name: str, image_shape: ImageShape | None, n_classes: int | None, iterations: int | None
+    name: str,
+    image_shape: ImageShape | None,
+    n_classes: int | None,
+    iterations: int | None,
+    definition: int | None,
 ) -> Network:
     from torchcaps.models.weights.pretrained import load_shipped
 
@@ -159,6 +172,12 @@ def _pretrained(
                 f"the shipped weights of {name!r} are for {key}={getattr(network, key)}, not "
                 f"{asked}: leave {key} out, or build without pretrained"
             )
+    trained = network.overrides.get("definition", 1)
+    if definition not in (None, trained):
+        raise UsageError(
+            f"the shipped weights of {name!r} are for definition={trained}, not {definition}: "
+            "leave definition out, or build without pretrained"
+        )
     if iterations is not None:
         network.set_iterations(iterations)
     return network

@@ -15,6 +15,10 @@ ACCURACY = Path("results/accuracy.csv")
 """The record, relative to the current folder."""
 
 
+DEFINITION = "definition"
+"""The change of a run whose recipe or network was corrected later."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AccuracyRow(TypedRow):
     """One finished run.
@@ -29,6 +33,7 @@ class AccuracyRow(TypedRow):
         epochs: epochs trained.
         recipe_epochs: epochs that the recipe asks for.
         changes: other settings that differ from the recipe's; empty for the recipe as it is.
+            ``definition`` counts the corrections of a recipe and its network; 1 was the first.
         seconds: duration of training and validation.
         images_per_s: training throughput.
         peak_mib: peak memory of the device in MiB; None where it was not measured.
@@ -111,7 +116,12 @@ class AccuracyRow(TypedRow):
     @property
     def is_comparable(self) -> bool:
         """Whether committed code ran the recipe with nothing changed but the number of epochs."""
-        return not self.dirty and not self.changes
+        return not self.dirty and not set(self.changes) - {DEFINITION}
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether the recipe or its network was corrected after the run."""
+        return DEFINITION in self.changes
 
 
 def read_rows(path: str | Path) -> list[AccuracyRow]:

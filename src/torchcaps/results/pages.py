@@ -15,6 +15,9 @@ NOTHING = "No finished run is recorded yet.\n"
 MODERN = "-modern"
 """Suffix of the recipe that trains a published network with today's methods."""
 
+SUPERSEDED = "superseded"
+"""Mark of results whose recipe or network was corrected after the runs."""
+
 HEADINGS = ("recipe", "paper", "ours", "best", "seeds", "epochs", "seconds", "images/s", "device")
 PAIR_TITLE = "As published, and as one would train today"
 PAIR_HEADINGS = ("network", "parameters", "paper", "ours, as published", "ours, trained as today")
@@ -109,14 +112,15 @@ def _pairs(summaries: Iterable[Summary]) -> list[Sequence[str]]:
 
 
 def _result(summary: Summary) -> str:
-    """Return mean, spread and n, and the epochs of runs shorter than their recipe."""
+    """Return mean, spread and n, and how the runs differ from the recipe."""
     shorter = "" if summary.of_epochs is None else f", {summary.trained} epochs"
-    return f"{_mean(summary)} (n = {summary.n}{shorter})"
+    superseded = f", {SUPERSEDED}" if summary.superseded else ""
+    return f"{_mean(summary)} (n = {summary.n}{shorter}{superseded})"
 
 
 def _cells(summary: Summary) -> list[str]:
     return [
-        summary.recipe,
+        f"{summary.recipe} ({SUPERSEDED})" if summary.superseded else summary.recipe,
         _percent(summary.paper),
         _mean(summary),
         _percent(summary.best),

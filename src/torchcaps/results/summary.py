@@ -30,6 +30,7 @@ class Summary:
         seconds: mean duration of training.
         images_per_s: mean training throughput.
         gpu: names of the devices.
+        superseded: whether the recipe or its network was corrected after the runs.
     """
 
     recipe: str
@@ -44,6 +45,7 @@ class Summary:
     seconds: float
     images_per_s: float
     gpu: str
+    superseded: bool = False
 
     @property
     def trained(self) -> str:
@@ -56,10 +58,13 @@ def summarize(rows: Iterable[AccuracyRow]) -> list[Summary]:
 
     Of several runs with one seed the latest counts. Runs of another number of epochs than the
     recipe's get a summary of their own. Runs with other changes or uncommitted code do not count.
+    Superseded runs count until the corrected recipe has a run.
     """
     groups: dict[tuple[str, int, int], dict[int, AccuracyRow]] = {}
-    for row in rows:
-        if row.is_comparable and row.test is not None:
+    comparable = [row for row in rows if row.is_comparable and row.test is not None]
+    current = {row.recipe for row in comparable if not row.is_superseded}
+    for row in comparable:
+        if not (row.is_superseded and row.recipe in current):
             seeds = groups.setdefault((row.recipe, row.epochs, row.recipe_epochs), {})
             if row.seed not in seeds or row.date >= seeds[row.seed].date:
                 seeds[row.seed] = row
@@ -87,6 +92,7 @@ def _summary(runs: list[AccuracyRow]) -> Summary:
         seconds=statistics.fmean(run.seconds for run in runs),
         images_per_s=statistics.fmean(run.images_per_s for run in runs),
         gpu=", ".join(sorted({run.gpu for run in runs})),
+        superseded=last.is_superseded,
     )
 
 

@@ -21,7 +21,7 @@ __all__ = ["architecture", "describe", "load", "load_weights", "save", "save_pac
 KEY = "torchcaps"
 HASH = "data_sha256"
 """Metadata key for the hash of the data after the header; files of earlier versions have none."""
-MAX_OVERRIDES = {"n_classes": 100_000, "iterations": 100}
+MAX_OVERRIDES = {"n_classes": 100_000, "iterations": 100, "definition": 100}
 MAX_IMAGE_SIDE = 4096
 
 
@@ -215,6 +215,8 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
             f"own, call torchcaps.register_network({name!r}, ...) first"
         )
     described.pop(HASH, None)
+    if ZOO[name].earlier:  # files from before the first correction do not name their definition
+        described["overrides"] = {"definition": 1, **described["overrides"]}
     return {"trained": {}, "classes": [], "preprocessing": None, **described}, fold(stored)
 
 
