@@ -49,19 +49,48 @@ def test_zhaos_drops_are_after_81_and_122_of_163_and_every_20_of_120(per_epoch: 
     assert factors == pytest.approx([0.5 ** (e // 20) for e in range(120)])
 
 
-def test_sabours_decay_is_continuous_by_steps_and_ends_at_a_millionth() -> None:
+def test_sabours_decay_is_continuous_by_steps_and_ends_near_a_millionth() -> None:
     recipe = RECIPES["sabour2017/mnist"]
     for step, factor in ((0, 1.0), (1000, 0.96**0.5), (2000, 0.96), (4000, 0.96**2)):
         assert recipe.schedule(at(step, 300_000)) == pytest.approx(factor)
-    assert recipe.lr * recipe.schedule(at(10**6, 10**6)) == pytest.approx(1e-6)
+    cifar10 = RECIPES["sabour2017/cifar10"]
+    assert cifar10.schedule(at(2000, 600_000)) == pytest.approx(0.96)
+    assert cifar10.lr * cifar10.schedule(at(10**6, 10**6)) == pytest.approx(1e-6)
     slower = RECIPES["sabour2017/multimnist"].schedule
-    assert slower(at(20_000, 300_000)) == pytest.approx(0.96)
+    assert slower(at(20_000, 3_000_000)) == pytest.approx(0.96)
+    assert RECIPES["sabour2017/affnist"].schedule(at(2_000, 4_000)) == pytest.approx(0.96)
 
 
 def test_yangs_decays() -> None:
-    assert RECIPES["yang2021/mnist-l1"].schedule(at(3000)) == pytest.approx(1 / 8)
-    assert RECIPES["yang2021/fashion-mnist-l1"].schedule(at(1000)) == pytest.approx(0.96)
-    assert RECIPES["yang2021/multimnist-l1"].schedule(at(20_000)) == pytest.approx(0.96)
+    assert RECIPES["yang2021/mnist-l1"].schedule(at(3000, 8_420)) == pytest.approx(1 / 8)
+    fashion = RECIPES["yang2021/fashion-mnist-l1"].schedule
+    assert fashion(at(1000, 93_600)) == pytest.approx(0.96)
+    multi = RECIPES["yang2021/multimnist-l1"].schedule
+    assert multi(at(20_000, 200_000)) == pytest.approx(0.96)
+
+
+EARLY_STOPPED = ("sabour2017/affnist", "sabour2017/affnist-style")
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in EARLY_STOPPED])
+def test_a_shortened_run_keeps_the_shape_of_its_schedule(name: str) -> None:
+    """A schedule by absolute steps would leave a tenth of a run with a high learning rate."""
+    schedule = RECIPES[name].schedule
+    for share in (0.0, 0.1, 0.5, 0.9, 1.0):
+        factors = [schedule(at(round(share * n), n, n // 100)) for n in (10_000, 100_000)]
+        assert factors[0] == pytest.approx(factors[1]), share
+
+
+def test_the_papers_steps_are_those_of_a_whole_run() -> None:
+    for name, end in (
+        ("sabour2017/mnist", 0.96**150),
+        ("sabour2017/multimnist", 0.96**150),
+        ("hinton2018/smallnorb", 0.96**100),
+        ("yang2021/multimnist-l1", 0.96**10),
+        ("choi2019/mnist-dynamic", 0.9**50),
+        ("choi2019/mnist", 1 / 2.08),
+    ):
+        assert RECIPES[name].schedule(at(500, 500)) == pytest.approx(end), name
 
 
 def test_chois_rate_is_divided_by_steps_and_halved_after_50_epochs() -> None:
@@ -99,11 +128,12 @@ def test_every_recipes_rate_stays_between_nothing_and_its_own(step: int, steps: 
 
 
 def test_the_pieces_by_themselves() -> None:
-    assert exponential(at(1), rate=0.5, every=1) == 0.5
-    assert exponential(at(100), rate=0.5, every=1, floor=0.3) == 0.3
+    assert exponential(at(1), rate=0.5, every=1, steps=None) == 0.5
+    assert exponential(at(100), rate=0.5, every=1, steps=None, floor=0.3) == 0.3
+    assert exponential(at(500), rate=0.5, every=10, steps=20) == 0.5
     assert milestones(at(500), at=(0.5,)) == pytest.approx(0.1)
     assert milestones(at(499), at=(0.5,)) == 1
-    assert inverse_time(at(1000), decay=1e-3) == 0.5
+    assert inverse_time(at(1000), decay=1e-3, steps=None) == 0.5
 
 
 def test_first_step_of_a_baseline_leaves_its_hidden_units_alive() -> None:

@@ -52,7 +52,7 @@ def published() -> list[Recipe]:
         reconstruction="mean",
         optimizer=partial(torch.optim.RMSprop, alpha=0.9, eps=1e-8),
         lr=1e-3,
-        schedule=partial(inverse_time, decay=1e-4),
+        schedule=partial(inverse_time, decay=1e-4, steps=10_800),
         epochs=20,
         batch_size=100,
     )
@@ -63,7 +63,7 @@ def published() -> list[Recipe]:
         published=Published("Table 1, C10+", 88.61, what=CHOSEN),
         notes="The learning rate halves after 50 of 200 epochs as in the authors' code.",
         train_transforms=(Affine(rotation=20, translation=0.1, fill="nearest"), Flip()),
-        schedule=partial(inverse_time, decay=1e-4, at=50 / 200),
+        schedule=partial(inverse_time, decay=1e-4, steps=90_000, at=50 / 200),
         epochs=200,
     )
     return [
@@ -147,7 +147,7 @@ def _dynamic(mnist: Recipe, cifar10: Recipe) -> list[Recipe]:
             iterations=3,
             reconstruction_weight=0.392,
             optimizer=torch.optim.Adam,
-            schedule=partial(exponential, rate=0.9, every=steps),
+            schedule=partial(exponential, rate=0.9, every=steps, steps=50 * steps),
             epochs=50,
         )
         recipes += [dynamic, _plain(dynamic, where.removesuffix("+"), plain)]

@@ -23,8 +23,8 @@ def published() -> list[Recipe]:
         "smallnorb",
         Published("section 5", 98.2, what="one crop, the epoch's choice unsaid"),
         notes="300 epochs: the paper does not say how long it trains, and the 2,000,000 steps at "
-        "which the authors' code stops are 5,900 of them. The margin rises as in that code, over "
-        "more steps than these.",
+        "which the authors' code stops are 5,900 of them. The learning rate decays as over those "
+        "steps. The margin rises as in that code, over more steps than these.",
         iterations=3,
         resize=48,
         train_transforms=(Crop(32), Brightness(), Contrast(), Standardize()),
@@ -32,7 +32,7 @@ def published() -> list[Recipe]:
         loss=spread,
         lr=0.01,
         weight_decay=2e-7,
-        schedule=partial(exponential, rate=0.96, every=20_000),
+        schedule=partial(exponential, rate=0.96, every=20_000, steps=2_000_000),
         epochs=300,
         batch_size=64,
     )

@@ -1,7 +1,8 @@
 """Learning rate schedules: pure functions of progress, so that resuming restores no state.
 
 Each takes a :class:`Clock` and returns the factor of the recipe's learning rate. Points in time are
-shares of the run where a paper counts epochs, so that a shorter run keeps the shape.
+shares of the run, so that a shorter run keeps the shape. Where a paper counts steps, ``steps`` is
+the length of its run; None counts the steps of our run instead.
 """
 
 import math
@@ -38,6 +39,10 @@ class Clock(NamedTuple):
         """The share of the run that is done, 0 to 1."""
         return self.step / max(1, self.steps)
 
+    def steps_of(self, steps: int | None) -> float:
+        """Return how many of a paper's steps the run has taken; None counts its own."""
+        return self.step if steps is None else self.share * steps
+
 
 Schedule = Callable[[Clock], float]
 
@@ -47,9 +52,11 @@ def constant(clock: Clock) -> float:
     return 1.0
 
 
-def exponential(clock: Clock, *, rate: float, every: int, floor: float = 0.0) -> float:
-    """Multiply by ``rate`` over ``every`` steps, continuously, down to ``floor``."""
-    return max(floor, math.pow(rate, clock.step / every))
+def exponential(
+    clock: Clock, *, rate: float, every: int, steps: int | None, floor: float = 0.0
+) -> float:
+    """Multiply by ``rate`` over ``every`` of ``steps``, continuously, down to ``floor``."""
+    return max(floor, math.pow(rate, clock.steps_of(steps) / every))
 
 
 def milestones(clock: Clock, *, at: tuple[float, ...], factor: float = 0.1) -> float:
@@ -59,9 +66,11 @@ def milestones(clock: Clock, *, at: tuple[float, ...], factor: float = 0.1) -> f
     return math.pow(factor, passed)
 
 
-def inverse_time(clock: Clock, *, decay: float, at: float = math.inf, factor: float = 0.5) -> float:
+def inverse_time(
+    clock: Clock, *, decay: float, steps: int | None, at: float = math.inf, factor: float = 0.5
+) -> float:
     """Divide by 1 + ``decay`` times the steps; from the share ``at`` on, multiply by ``factor``."""
-    return (factor if clock.share >= at else 1.0) / (1 + decay * clock.step)
+    return (factor if clock.share >= at else 1.0) / (1 + decay * clock.steps_of(steps))
 
 
 def cosine(clock: Clock, *, end: float = 0.0) -> float:

@@ -92,7 +92,7 @@ def _sets() -> dict[str, Recipe]:
         loss=margin,
         reconstruction_weight=0.0005,
         lr=1e-3,
-        schedule=partial(exponential, rate=0.5, every=1_000, floor=FLOOR),
+        schedule=partial(exponential, rate=0.5, every=1_000, steps=8_420, floor=FLOOR),
         warmup=1.0,
         epochs=20,
         batch_size=128,
@@ -103,7 +103,7 @@ def _sets() -> dict[str, Recipe]:
         dataset="fashion_mnist",
         notes="200 epochs, shifts and flips, the count and the augmentation being unsaid.",
         train_transforms=(Shift(2), Flip()),
-        schedule=partial(exponential, rate=0.96, every=1_000, floor=FLOOR),
+        schedule=partial(exponential, rate=0.96, every=1_000, steps=93_600, floor=FLOOR),
         epochs=200,
         coefficient_lr=2e-5,
         hold_out=False,
@@ -117,7 +117,7 @@ def _sets() -> dict[str, Recipe]:
         train_transforms=(Crop(24), Flip(), Brightness(), Contrast(), Standardize()),
         test_transforms=(CenterCrop(24), Standardize()),
         reconstruction_weight=0.0,
-        schedule=partial(exponential, rate=0.95, every=1_000, floor=FLOOR),
+        schedule=partial(exponential, rate=0.95, every=1_000, steps=78_000, floor=FLOOR),
     )
     sets = {"mnist": mnist, "fashion-mnist": fashion, "cifar10": cifar10}
     return {**sets, "multimnist": _multimnist(mnist)}
@@ -132,7 +132,7 @@ def _multimnist(mnist: Recipe) -> Recipe:
         train_transforms=(),
         test_draws=10,
         measure="top2",
-        schedule=partial(exponential, rate=0.96, every=20_000, floor=FLOOR),
+        schedule=partial(exponential, rate=0.96, every=20_000, steps=200_000, floor=FLOOR),
         epochs=475,
         coefficient_lr=2e-6,
     )
