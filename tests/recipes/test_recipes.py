@@ -227,6 +227,16 @@ def test_its_loss_takes_its_scores(recipe: Recipe) -> None:
     assert gradient.abs().sum() > 0
 
 
+def test_every_published_row_of_sabour_has_the_loss_scale_and_the_digits_of_the_text() -> None:
+    rows = [
+        r for r in RECIPES.values() if r.name.startswith("sabour2017/") and "-modern" not in r.name
+    ]
+    assert {row.reconstruction_weight for row in rows} == {0.0, 0.0005}
+    table_1 = [row for row in rows if row.published.where == "Table 1"]
+    assert not any(row.hold_out for row in table_1)
+    assert RECIPES["sabour2017/multimnist-modern"].reconstruction_weight == 0.01
+
+
 @pytest.mark.parametrize("name", MODERN)
 def test_a_modern_recipe_trains_the_same_network_for_the_same_number(name: str) -> None:
     faithful, modern = RECIPES[name], RECIPES[f"{name}-modern"]

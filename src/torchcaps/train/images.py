@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchcaps.data import Batch, Batches, Draws, ImageSet, Source, Transform, load
+from torchcaps.data import Batch, Batches, Draws, ImageSet, MultiMNIST, Source, Transform, load
 from torchcaps.data.generated import FromDigits, Generated
 from torchcaps.errors import UsageError
 from torchcaps.models.network import ImageShape
@@ -167,6 +167,10 @@ def _load_parts(recipe: Recipe, root: Path | None) -> _Parts:
 def _load(recipe: Recipe, name: str, split: str, root: Path | None) -> _Set:
     """Load a data set in the recipe's size."""
     images = load(name, split, root=root)
+    if recipe.shift is not None:
+        if not isinstance(images, MultiMNIST):
+            raise UsageError(f"shift is for MultiMNIST, and {recipe.name} uses {name}")
+        images = type(images)(images.digits, shift=recipe.shift)
     if isinstance(images, ImageSet):
         return images.resize(recipe.resize, recipe.resize) if recipe.resize else images
     if recipe.resize:

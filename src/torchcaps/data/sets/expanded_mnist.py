@@ -10,7 +10,7 @@ from torchcaps.data.sets.mnist import made_from_mnist
 
 
 class ExpandedMNIST(FromDigits):
-    """A digit at a random position of a black 40x40 canvas (Sabour et al. 2017, section 5.1).
+    """A digit at a random position of a black 40x40 canvas (Sabour et al. 2017, section 5.2).
 
     Args:
         digits: the set that the digits come from.

@@ -133,7 +133,7 @@ def find_recipe(path: Path, network: Network, loaded: Recipe | None = None) -> R
     if description := description_of(path):
         recipe = _recipe(str(description.get("recipe")), loaded)
         settings = {**recipe.settings(), **(description.get("settings") or {})}
-        changes = {key: settings[key] for key in ("hold_out", "resize", "test_draws")}
+        changes = {key: settings[key] for key in ("hold_out", "resize", "shift", "test_draws")}
         changes = {key: value for key, value in changes.items() if value != getattr(recipe, key)}
         # a tenth of a user's images is held out unless the user asked for none
         if description.get("hold_out") is False:
