@@ -124,13 +124,18 @@ def spread_loss(activations: Tensor, targets: Tensor, *, margin: float | Tensor)
     return (cost * (1 - right)).sum(dim=-1).mean()
 
 
-def spread_margin(step: int) -> float:
-    """Margin of the spread loss after ``step`` optimizer steps: 0.2 at first, 0.99 at the end.
+def spread_margin(share: float, *, sigmoid_steps: int | None = None) -> float:
+    """Return the margin of the spread loss after a share of the run, 0 to 1.
 
-    The paper says that the margin rises from 0.2 to 0.9 and not how; this is the schedule of the
-    authors' code, 0.2 + 0.79 * sigmoid(min(10, step / 50,000 - 4)).
+    Args:
+        share: share of the run that is done.
+        sigmoid_steps: None rises linearly from 0.2 to 0.9 (Hinton 2018, section 3.2). A number is
+            the length of the run in the authors' code, where the margin after k steps is
+            0.2 + 0.79 * sigmoid(min(10, k / 50,000 - 4)).
     """
-    return 0.2 + 0.79 / (1 + math.exp(4 - min(14.0, step / 50_000)))
+    if sigmoid_steps is None:
+        return 0.2 + 0.7 * min(1.0, share)
+    return 0.2 + 0.79 / (1 + math.exp(4 - min(14.0, share * sigmoid_steps / 50_000)))
 
 
 def cross_entropy_loss(scores: Tensor, targets: Tensor, *, label_smoothing: float = 0.0) -> Tensor:

@@ -22,11 +22,11 @@ import dataclasses, signal
 from pathlib import Path
 
 
-def stopping(scores, targets, *, step, smoothing):
+def stopping(scores, targets, *, step, share, smoothing):
     if Path("stop").exists() and step == 6:
         Path("stop").unlink()
         signal.raise_signal(signal.SIGTERM)
-    return margin(scores, targets, step=step, smoothing=smoothing)
+    return margin(scores, targets, step=step, share=share, smoothing=smoothing)
 
 
 recipe = dataclasses.replace(recipe, loss=stopping)

@@ -1,19 +1,58 @@
 """Losses of recipes that have no public function of their own."""
 
+from dataclasses import replace
+from itertools import islice
+
 import pytest
 import torch
+from torch import Tensor
 
-from torchcaps.recipes.losses import log_likelihood
+from torchcaps.data import Batches, load
+from torchcaps.models import build
+from torchcaps.recipes import get
+from torchcaps.recipes.losses import log_likelihood, margin
+from torchcaps.train.process import Process
+from torchcaps.train.step import make_step
 
 
 def test_log_likelihood_is_that_of_the_target_class() -> None:
     activations = torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.25, 0.5]], requires_grad=True)
-    targets, step = torch.tensor([0, 1]), torch.zeros(())
-    loss = log_likelihood(activations, targets, step=step, smoothing=0.0)
+    targets, (step, share) = torch.tensor([0, 1]), torch.zeros(2)
+    loss = log_likelihood(activations, targets, step=step, share=share, smoothing=0.0)
     expected = -(torch.tensor(0.7).log() + torch.tensor(0.25).log()) / 2
     torch.testing.assert_close(loss, expected)
     certain = torch.tensor([[1.0, 0.0]], requires_grad=True)
-    wrong = log_likelihood(certain, torch.tensor([1]), step=step, smoothing=0.0)
+    wrong = log_likelihood(certain, torch.tensor([1]), step=step, share=share, smoothing=0.0)
     assert wrong.item() == pytest.approx(16.118, abs=1e-2)  # -log of 1e-7
     (gradient,) = torch.autograd.grad(wrong, certain)
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("epochs", [2, 350])
+def test_the_margin_of_the_spread_loss_is_whole_at_the_end_of_any_run(epochs: int) -> None:
+    """Scores of 0.5 cost (n - 1) m^2, so that the loss shows the margin m."""
+    scores, targets = torch.full((4, 3), 0.5), torch.zeros(4, dtype=torch.long)
+    for name in ("tsai2020/cifar10-simple-em", "hinton2018/smallnorb"):
+        loss_of = get(name).loss
+        steps = epochs * 391
+        for share, height in ((0.0, 0.2), (0.5, 0.55), (1.0, 0.9)):
+            step = torch.tensor(share * steps)
+            loss = loss_of(scores, targets, step=step, share=step / steps, smoothing=0.0)
+            assert loss.item() == pytest.approx(2 * height**2)
+
+
+def test_a_step_hands_its_share_of_the_run_to_the_loss() -> None:
+    shares = list[float]()
+
+    def loss(
+        scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+    ) -> Tensor:
+        shares.append(float(share))
+        return margin(scores, targets, step=step, share=share, smoothing=smoothing)
+
+    recipe = replace(get("demo/strokes-attention"), loss=loss, batch_size=4)
+    torch.manual_seed(0)
+    step = make_step(recipe, build(recipe.network), Process(torch.device("cpu")), steps=4)
+    for batch in islice(Batches(load("strokes"), 4).epoch(0), 4):
+        step(batch)
+    assert shares == [0.0, 0.25, 0.5, 0.75]

@@ -220,7 +220,13 @@ def test_its_loss_takes_its_scores(recipe: Recipe) -> None:
     if recipe.measure != "top1":
         other = torch.nn.functional.one_hot((targets + 1) % n_classes, n_classes)
         targets = torch.nn.functional.one_hot(targets, n_classes) + other
-    loss = recipe.loss(scores, targets, step=torch.tensor(10.0), smoothing=recipe.label_smoothing)
+    loss = recipe.loss(
+        scores,
+        targets,
+        step=torch.tensor(10.0),
+        share=torch.tensor(0.1),
+        smoothing=recipe.label_smoothing,
+    )
     assert loss.shape == ()
     (gradient,) = torch.autograd.grad(loss, scores)
     assert gradient.isfinite().all()
@@ -250,7 +256,13 @@ def test_diverse_digits_take_the_mean_over_classes_as_sgd_at_a_tenth_needs() -> 
     for name, recipe in RECIPES.items():
         if recipe.dataset == "diverse_multimnist":
             targets = torch.eye(10)[:4] + torch.eye(10)[4:8]
-            loss = recipe.loss(torch.zeros(4, 10), targets, step=torch.zeros(()), smoothing=0.0)
+            loss = recipe.loss(
+                torch.zeros(4, 10),
+                targets,
+                step=torch.zeros(()),
+                share=torch.zeros(()),
+                smoothing=0.0,
+            )
             assert loss.item() == pytest.approx(math.log(2)), name
 
 

@@ -147,7 +147,9 @@ def test_first_step_of_a_baseline_leaves_its_hidden_units_alive() -> None:
 
     def loss(batch: Batch) -> Tensor:
         scores = network(batch.images).scores
-        return recipe.loss(scores, batch.labels, step=torch.zeros(()), smoothing=0.0)
+        return recipe.loss(
+            scores, batch.labels, step=torch.zeros(()), share=torch.zeros(()), smoothing=0.0
+        )
 
     before = loss(second).item()
     loss(first).backward()

@@ -145,8 +145,10 @@ class Spoilt:
 
 
 def spoil_loss(recipe: Recipe, value: float, at: int, go: Run) -> str:
-    def loss(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
-        found = recipe.loss(scores, targets, step=step, smoothing=smoothing)
+    def loss(
+        scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+    ) -> Tensor:
+        found = recipe.loss(scores, targets, step=step, share=share, smoothing=smoothing)
         return found + (value if spoils.due else 0.0)
 
     spoils = Spoils(at)

@@ -31,10 +31,12 @@ def small(routing: str, **changes: Any) -> Recipe:
 def asking(recipe: Recipe, at: int, wanted: signal.Signals) -> Recipe:
     """The recipe, whose loss asks the process to stop at a step."""
 
-    def loss(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
+    def loss(
+        scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+    ) -> Tensor:
         if int(step) == at:
             os.kill(os.getpid(), wanted)
-        return recipe.loss(scores, targets, step=step, smoothing=smoothing)
+        return recipe.loss(scores, targets, step=step, share=share, smoothing=smoothing)
 
     return dataclasses.replace(recipe, loss=loss)
 

@@ -1,6 +1,7 @@
 """One example per paper, worked on paper; the working is in the comments."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -180,10 +181,14 @@ def test_spread_loss() -> None:
 
 
 def test_spread_margin() -> None:
-    # 0.2 + 0.79 / (1 + e^4) at the start, half way up after 200,000 steps, 0.99 in the end.
-    assert tc.spread_margin(0) == pytest.approx(0.2 + 0.79 / (1 + math.exp(4)))
-    assert tc.spread_margin(200_000) == pytest.approx(0.595)
-    assert tc.spread_margin(10**9) == pytest.approx(0.99, abs=1e-4)
+    # Hinton 2018 raises it linearly from 0.2 to 0.9.
+    for share, margin in ((0.0, 0.2), (0.5, 0.55), (1.0, 0.9), (1.5, 0.9)):
+        assert tc.spread_margin(share) == pytest.approx(margin)
+    # The code: 0.2 + 0.79 / (1 + e^4) at the start, half way up after 200,000 steps, then 0.99.
+    code = partial(tc.spread_margin, sigmoid_steps=2_000_000)
+    assert code(0) == pytest.approx(0.2 + 0.79 / (1 + math.exp(4)))
+    assert code(0.1) == pytest.approx(0.595)
+    assert code(1) == pytest.approx(0.99, abs=1e-4)
 
 
 def test_reconstruction_loss() -> None:

@@ -216,8 +216,10 @@ def test_what_counts_as_right() -> None:
 def test_a_loss_that_turns_nan_stops_before_the_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def poisoned(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
-        loss = cross_entropy(scores, targets, step=step, smoothing=smoothing)
+    def poisoned(
+        scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+    ) -> Tensor:
+        loss = cross_entropy(scores, targets, step=step, share=share, smoothing=smoothing)
         return loss * torch.where(step == 17, torch.nan, 1.0)
 
     recipe = replace(small(), loss=poisoned)

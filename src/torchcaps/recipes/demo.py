@@ -31,8 +31,8 @@ def demo() -> list[Recipe]:
         name = f"demo/strokes-{routing}"
         return dynamic.variant(name, network=name, **changes)
 
-    # steep from the start: the run is too short for the authors' 200,000 steps of rise
-    steep = partial(spread, rise=10)
+    # steep from the start: the run is short
+    steep = partial(spread, sigmoid_steps=1_500_000)
     return [
         dynamic,
         other("em", loss=steep),

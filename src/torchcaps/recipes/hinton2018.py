@@ -1,8 +1,8 @@
 """Hinton 2018: smallNORB.
 
 Images are resized to 48x48. Training takes random 32x32 crops with random brightness and contrast;
-the test takes one central crop. Optimizer, decay and margin are those of the authors' code. The
-paper does not say how long it trains; the code stops at 2,000,000 steps.
+the test takes one central crop. Optimizer and decay are those of the authors' code. The paper
+does not say how long it trains; the code stops at 2,000,000 steps.
 """
 
 from functools import partial
@@ -24,7 +24,7 @@ def published() -> list[Recipe]:
         Published("section 5", 98.2, what="one crop, the epoch's choice unsaid"),
         notes="300 epochs: the paper does not say how long it trains, and the 2,000,000 steps at "
         "which the authors' code stops are 5,900 of them. The learning rate decays as over those "
-        "steps. The margin rises as in that code, over more steps than these.",
+        "steps. The margin rises linearly over the run.",
         iterations=3,
         resize=48,
         train_transforms=(Crop(32), Brightness(), Contrast(), Standardize()),

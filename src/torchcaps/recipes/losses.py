@@ -1,4 +1,4 @@
-"""The papers' losses as functions of scores, targets, step and label smoothing."""
+"""The papers' losses as functions of scores, targets, progress of the run and label smoothing."""
 
 from typing import Protocol
 
@@ -13,7 +13,7 @@ class Loss(Protocol):
     """The loss of a recipe, without the reconstruction."""
 
     def __call__(
-        self, scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float
+        self, scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
     ) -> Tensor:
         """Return the loss of a batch.
 
@@ -21,49 +21,75 @@ class Loss(Protocol):
             scores: scores ``[b n]`` of the network.
             targets: class numbers ``[b]``, or zeros and ones ``[b n]`` for several objects.
             step: number of optimizer steps so far, a float tensor without axes.
+            share: share of the run that is done, 0 to 1, a float tensor without axes.
             smoothing: share of the target that is spread over all classes.
         """
         ...
 
 
-def margin(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
+def margin(
+    scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+) -> Tensor:
     """Return the margin loss of lengths (Sabour 2017, Eq. 4)."""
     _no_smoothing(smoothing, "margin")
     return functional.margin_loss(scores, targets)
 
 
 def spread(
-    scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float, rise: int = 50_000
+    scores: Tensor,
+    targets: Tensor,
+    *,
+    step: Tensor,
+    share: Tensor,
+    smoothing: float,
+    sigmoid_steps: int | None = None,
 ) -> Tensor:
-    """Return the spread loss of activations (Hinton 2018, Eq. 3); its margin grows with the step.
+    """Return the spread loss of activations (Hinton 2018, Eq. 3); its margin grows over the run.
 
     Args:
         scores: see :class:`Loss`.
         targets: see :class:`Loss`.
         step: see :class:`Loss`.
+        share: see :class:`Loss`.
         smoothing: must be 0.
-        rise: a quarter of the steps after which the margin is half-way between 0.2 and 0.99; the
-            authors' code has 50,000.
+        sigmoid_steps: None raises the margin linearly from 0.2 to 0.9, as the paper says. A number
+            raises it to 0.99 as the authors' code does over so many steps; see
+            :func:`torchcaps.spread_margin`. The code takes 2,000,000.
     """
     _no_smoothing(smoothing, "spread")
-    growth = torch.sigmoid((step / rise - 4).clamp(max=10))
-    return functional.spread_loss(scores, targets, margin=0.2 + 0.79 * growth)
+    if sigmoid_steps is None:
+        margin = 0.2 + 0.7 * share.clamp(max=1)
+    else:
+        margin = 0.2 + 0.79 * torch.sigmoid((share * sigmoid_steps / 50_000 - 4).clamp(max=10))
+    return functional.spread_loss(scores, targets, margin=margin)
 
 
-def cross_entropy(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
+def cross_entropy(
+    scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+) -> Tensor:
     """Return the softmax cross-entropy."""
     if targets.dim() != 1:
         raise UsageError("cross-entropy is for one object in an image: take binary_cross_entropy")
     return functional.cross_entropy_loss(scores, targets, label_smoothing=smoothing)
 
 
-def log_likelihood(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
+def log_likelihood(
+    scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+) -> Tensor:
     """Return the negative log-likelihood of activations that sum to one over classes."""
-    return cross_entropy(scores.clamp_min(1e-7).log(), targets, step=step, smoothing=smoothing)
+    return cross_entropy(
+        scores.clamp_min(1e-7).log(), targets, step=step, share=share, smoothing=smoothing
+    )
 
 
 def binary_cross_entropy(
-    scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float, mean: bool = False
+    scores: Tensor,
+    targets: Tensor,
+    *,
+    step: Tensor,
+    share: Tensor,
+    smoothing: float,
+    mean: bool = False,
 ) -> Tensor:
     """Return the sigmoid cross-entropy of each class; smoothing moves targets towards one half.
 
@@ -71,6 +97,7 @@ def binary_cross_entropy(
         scores: see :class:`Loss`.
         targets: see :class:`Loss`.
         step: see :class:`Loss`.
+        share: see :class:`Loss`.
         smoothing: see :class:`Loss`.
         mean: average over the classes instead of summing.
     """

@@ -88,8 +88,8 @@ def _families(attention: Recipe) -> dict[str, Recipe]:
         "em": attention.variant(
             "em",
             notes="2 iterations, which section 5 says is best. No weight decay beside Adam, of "
-            "which the paper says nothing. The margin of the spread loss rises as in the EM "
-            "authors' code, which in so many steps takes it to 0.37.",
+            "which the paper says nothing. The margin of the spread loss rises linearly over the "
+            "run, as the EM paper says.",
             loss=spread,
             optimizer=torch.optim.Adam,
             lr=0.01,

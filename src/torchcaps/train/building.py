@@ -30,7 +30,13 @@ def check_recipe(recipe: Recipe) -> None:
         network = build(recipe.network, iterations=recipe.iterations)
     if recipe.label_smoothing:
         scores, targets = torch.zeros(1, network.n_classes), torch.zeros(1, dtype=torch.long)
-        recipe.loss(scores, targets, step=torch.zeros(()), smoothing=recipe.label_smoothing)
+        recipe.loss(
+            scores,
+            targets,
+            step=torch.zeros(()),
+            share=torch.zeros(()),
+            smoothing=recipe.label_smoothing,
+        )
     if recipe.reconstruction_weight and getattr(network, "decoder", None) is None:
         raise UsageError(f"{recipe.network} has no decoder: reconstruction_weight must be 0")
     if (recipe.coefficient_lr or recipe.coefficient_every > 1) and not coefficients(network):

@@ -88,7 +88,7 @@ class Run:
             process,
             sync_batch_norm=options.sync_batch_norm,
         )
-        self.take_step = make_step(recipe, self.network, process, forward)
+        self.take_step = make_step(recipe, self.network, process, forward, steps=self.steps)
         step = self.take_step
         self.step = step.step if isinstance(step, GraphedStep) else step
         self.evaluator = Evaluator(recipe, self.network, self.batches, sources, process, stop)

@@ -26,11 +26,14 @@ class NonFiniteError(ArithmeticError):
     """The loss or a gradient is NaN or infinite; nothing was updated."""
 
 
-def total_loss(recipe: Recipe, output: Output, batch: Batch, step: Tensor) -> Tensor:
-    """Return the recipe's loss of a batch, including the reconstruction loss."""
+def total_loss(
+    recipe: Recipe, output: Output, batch: Batch, step: Tensor, *, steps: int = 1
+) -> Tensor:
+    """Return the recipe's loss of a batch at a step of so many, with the reconstruction loss."""
+    share = step / steps
     scores = output.scores.float()
     targets = targets_of(batch, scores.shape[1])
-    loss = recipe.loss(scores, targets, step=step, smoothing=recipe.label_smoothing)
+    loss = recipe.loss(scores, targets, step=step, share=share, smoothing=recipe.label_smoothing)
     if recipe.reconstruction_weight and output.reconstruction is not None:
         reconstruction = output.reconstruction.float()
         originals = batch.images if batch.targets is None else batch.targets
@@ -56,6 +59,7 @@ class Step:
         optimizer: optimizer of the weights.
         ascent: optimizer of discriminative routing's coefficients, or None.
         process: this process.
+        steps: length of the run, for losses that depend on the share that is done.
     """
 
     recipe: Recipe
@@ -64,6 +68,7 @@ class Step:
     optimizer: Optimizer
     ascent: Optimizer | None
     process: Process
+    steps: int = 1
 
     def __post_init__(self) -> None:
         device = self.process.device
@@ -108,7 +113,7 @@ class Step:
         images = batch.images.contiguous(memory_format=self.format)
         with autocast(device, self.recipe.precision):
             output = self.forward(images, batch.labels if self.decodes else None)
-        loss = total_loss(self.recipe, output, batch, self.taken)
+        loss = total_loss(self.recipe, output, batch, self.taken, steps=self.steps)
         # a captured step must not add to earlier gradients, whose memory is released
         self.network.zero_grad()
         loss.backward()
@@ -236,6 +241,8 @@ def make_step(
     network: Network,
     process: Process,
     forward: Callable[..., Output] | None = None,
+    *,
+    steps: int = 1,
 ) -> Step | GraphedStep:
     """Return the training step of a recipe: call it with a batch to update the network once.
 
@@ -246,10 +253,11 @@ def make_step(
         network: the network to train, on the process's device.
         process: this process.
         forward: the network after compilation or wrapping; by default the network itself.
+        steps: length of the run.
     """
     optimizer, ascent = make_optimizers(recipe, network, process.device)
     forward = network if forward is None else forward
-    step = Step(recipe, network, forward, optimizer, ascent, process)
+    step = Step(recipe, network, forward, optimizer, ascent, process, max(1, steps))
     return GraphedStep(step) if step.capturable else step
 
 

@@ -82,8 +82,10 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_nan_inside_a_recorded_step_changes_nothing(optimizer: str, tmp_path: Path) -> None:
-    def poisoned(scores: Tensor, targets: Tensor, *, step: Tensor, smoothing: float) -> Tensor:
-        loss = cross_entropy(scores, targets, step=step, smoothing=smoothing)
+    def poisoned(
+        scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+    ) -> Tensor:
+        loss = cross_entropy(scores, targets, step=step, share=share, smoothing=smoothing)
         return loss * torch.where(step == 14, torch.nan, 1.0)
 
     recipe = replace(small(clip=1.0), loss=poisoned, optimizer=OPTIMIZERS[optimizer])
