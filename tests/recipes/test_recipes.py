@@ -243,6 +243,28 @@ def test_every_published_row_of_sabour_has_the_loss_scale_and_the_digits_of_the_
     assert RECIPES["sabour2017/multimnist-modern"].reconstruction_weight == 0.01
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"), [("hinton2018/smallnorb", True), ("sabour2017/cifar10", False)]
+)
+def test_brightness_reaches_the_network_unless_the_images_are_standardized_after_it(
+    name: str, changes: bool
+) -> None:
+    transforms = RECIPES[name].train_transforms
+    without = tuple(t for t in transforms if not isinstance(t, data.Brightness))
+    assert len(without) == len(transforms) - 1
+    images = samples(RECIPES[name].dataset, RECIPES[name].resize)[2:]
+
+    def applied(chosen: tuple[data.Transform, ...]) -> Tensor:
+        made = images
+        for transform in chosen:
+            if not isinstance(transform, data.Crop | data.Flip | data.Contrast):
+                made = transform(made, draws(len(made)))
+        return as_float(made)
+
+    difference = (applied(transforms) - applied(without)).abs().amax().item()
+    assert (difference > 0.01) is changes
+
+
 @pytest.mark.parametrize("name", MODERN)
 def test_a_modern_recipe_trains_the_same_network_for_the_same_number(name: str) -> None:
     faithful, modern = RECIPES[name], RECIPES[f"{name}-modern"]

@@ -1,8 +1,9 @@
 """Hinton 2018: smallNORB.
 
-Images are resized to 48x48. Training takes random 32x32 crops with random brightness and contrast;
-the test takes one central crop. Optimizer and decay are those of the authors' code. The paper
-does not say how long it trains; the code stops at 2,000,000 steps.
+Images are resized to 48x48 and standardized. Training takes random 32x32 crops with random
+brightness and contrast; the test takes one central crop. The text standardizes first. The authors'
+code does it last, which cancels the brightness. Optimizer and decay are those of the authors' code.
+The paper does not say how long it trains; the code stops at 2,000,000 steps.
 """
 
 from functools import partial
@@ -27,8 +28,8 @@ def published() -> list[Recipe]:
         "steps. The margin rises linearly over the run.",
         iterations=3,
         resize=48,
-        train_transforms=(Crop(32), Brightness(), Contrast(), Standardize()),
-        test_transforms=(CenterCrop(32), Standardize()),
+        train_transforms=(Standardize(), Crop(32), Brightness(), Contrast()),
+        test_transforms=(Standardize(), CenterCrop(32)),
         loss=spread,
         lr=0.01,
         weight_decay=2e-7,

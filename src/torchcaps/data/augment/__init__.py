@@ -12,7 +12,7 @@ The papers augment their training images as follows:
 | Sabour 2017, MNIST | Shift(2) |
 | Sabour 2017, CIFAR-10 | Crop(24), Flip(), Brightness(), Contrast(), Standardize() |
 | Sabour 2017, smallNORB (resized to 48) | Crop(32) |
-| Hinton 2018, smallNORB (resized to 48) | Crop(32), Brightness(), Contrast(), Standardize() |
+| Hinton 2018, smallNORB (resized to 48) | Standardize(), Crop(32), Brightness(), Contrast() |
 | Choi 2019, MNIST | Affine(translation=0.1, fill="nearest") |
 | Choi 2019, CIFAR-10 | Affine(rotation=20, translation=0.1, fill="nearest"), Flip() |
 | Tsai 2020, CIFAR | PadCrop(4), Flip(), Normalize(mean, std) |
