@@ -1,5 +1,6 @@
 """Concurrent routing (Tsai 2020, Procedure 2), which belongs to the network."""
 
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -88,3 +89,29 @@ def test_with_one_iteration_concurrent_and_sequential_are_the_same() -> None:
     scores = {key: network(images).scores for key, network in networks.items()}
     assert torch.equal(scores[True, 1], scores[False, 1])
     assert not torch.allclose(scores[True, 3], scores[False, 3], rtol=1e-4)
+
+
+def test_another_form_of_the_papers_routing_iterates_too() -> None:
+    """A partial of the routing used to run one iteration, whatever the network was asked for."""
+    form = partial(tc.InvertedAttentionRouting, scale=1.0)
+    torch.manual_seed(0)
+    small = partial(tc.AttentionCapsNet, (3, 32, 32), 10, routing=form, n_types=4)
+    one, three = small(iterations=1).eval(), small(iterations=3).eval()
+    three.load_state_dict(one.state_dict())
+    assert three.iterations == 3
+    images = torch.rand(2, 3, 32, 32)
+    assert not torch.allclose(one(images).scores, three(images).scores)
+
+
+def test_primary_capsules_are_squashed_under_dynamic_routing_and_normalized_under_the_papers() -> (
+    None
+):
+    norm, squash = tc.PoseNorm, tc.Squash
+    for name, definition, kind in (
+        ("diversemultimnist-vector", None, norm),
+        ("diversemultimnist-vector-dynamic", None, squash),
+        ("diversemultimnist-vector-dynamic", 1, norm),
+    ):
+        with torch.device("meta"):
+            network = tc.build(f"tsai2020/{name}", definition=definition)
+        assert isinstance(cast(tc.AttentionCapsNet, network).primary.nonlinearity, kind)

@@ -8,7 +8,15 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output, Routed
 from torchcaps.errors import InputError
-from torchcaps.layers import CapsuleLayer, ConvCapsules, LinearCapsules, PoseNorm, PrimaryCapsules
+from torchcaps.layers import (
+    CapsuleLayer,
+    ConvCapsules,
+    LinearCapsules,
+    PoseNorm,
+    PrimaryCapsules,
+    Squash,
+)
+from torchcaps.layers.primary import Nonlinearity
 from torchcaps.models.backbones import (
     Backbone,
     BackboneFactory,
@@ -68,6 +76,8 @@ class AttentionCapsNet(Network):
         routing: another routing for all layers; it iterates within each of them (Figure 5).
         weight_std: standard deviation of the initial vote weights; None takes the layers' default,
             which suits votes before LayerNorm.
+        nonlinearity: nonlinearity of the primary capsules; None takes LayerNorm, unless
+            ``layer_norm`` is False.
     """
 
     def __init__(
@@ -88,6 +98,7 @@ class AttentionCapsNet(Network):
         activated: bool = False,
         routing: RoutingFactory | None = None,
         weight_std: float | None = None,
+        nonlinearity: Nonlinearity | None = None,
     ) -> None:
         super().__init__(image_shape, n_classes)
         check_iterations(iterations)
@@ -103,7 +114,7 @@ class AttentionCapsNet(Network):
             kernel_size=primary.kernel_size,
             stride=primary.stride,
             bias=False,
-            nonlinearity=PoseNorm if layer_norm else None,
+            nonlinearity=nonlinearity or (PoseNorm if layer_norm else None),
             activations=activated,
         )
         n_children = self._positions((primary, *convs)) * n_types
@@ -278,9 +289,10 @@ def _figure_5() -> dict[str, Entry]:
         "diversemultimnist-matrix": Entry(digits, shape),
         "diversemultimnist-vector": Entry(vector, shape),
         "diversemultimnist-vector-dynamic": Entry(
-            # squash makes votes of Tsai's scale too short to learn from; 0.1 as elsewhere
-            partial(vector, routing=DynamicRouting, weight_std=0.1),
+            # squash makes votes of Tsai's scale too short to learn from
+            partial(vector, routing=DynamicRouting, weight_std=0.15, nonlinearity=Squash),
             shape,
+            earlier=(partial(vector, routing=DynamicRouting, weight_std=0.1),),
         ),
         "diversemultimnist-baseline": Entry(multimnist_cnn, shape),
         "diversemultimnist-baseline-learned": Entry(
