@@ -56,3 +56,21 @@ def test_a_step_hands_its_share_of_the_run_to_the_loss() -> None:
     for batch in islice(Batches(load("strokes"), 4).epoch(0), 4):
         step(batch)
     assert shares == [0.0, 0.25, 0.5, 0.75]
+
+
+@pytest.mark.parametrize("name", ["yang2021/mnist-l1-plain", "yang2021/mnist-l2-plain"])
+def test_the_penalty_on_coefficients_follows_the_recipe(name: str) -> None:
+    """With 0.001 it is far below the objective's own gradient; a large one pulls every b down."""
+    moved = []
+    for penalty in (None, 0.001, 1e6):
+        recipe = get(name).override(batch_size=2)
+        recipe = recipe if penalty is None else recipe.override(coefficient_penalty=penalty)
+        torch.manual_seed(0)
+        network = build(recipe.network)
+        step = make_step(recipe, network, Process(torch.device("cpu")))
+        step(next(Batches(load("strokes"), 2).epoch(0)))
+        (b,) = (p for n, p in network.named_parameters() if n.endswith("coefficients"))
+        moved.append(b.detach().clone() - 1)
+    assert torch.equal(moved[0], moved[1])
+    assert (moved[1] > 0).any()
+    assert (moved[2] < 0).all()

@@ -180,6 +180,14 @@ def test_spread_loss() -> None:
     near(tc.spread_loss(activations, torch.tensor([0]), margin=0.9), 0.8)
 
 
+def test_the_objective_of_squashed_sums_is_that_of_the_authors_code() -> None:
+    # One child, one parent, b = 1: v = (3, 4) of length 5, which squash sends to 25 / 26.
+    votes, b = torch.tensor([[[[3.0, 4.0]]]]), torch.ones(1, 1)
+    objective = partial(tc.discriminative_objective, votes, b, torch.tensor([0]), strength=0.0)
+    assert objective().item() == pytest.approx(25.0)
+    assert objective(squashed=True).item() == pytest.approx((25 / 26) ** 2)
+
+
 def test_spread_margin() -> None:
     # Hinton 2018 raises it linearly from 0.2 to 0.9.
     for share, margin in ((0.0, 0.2), (0.5, 0.55), (1.0, 0.9), (1.5, 0.9)):

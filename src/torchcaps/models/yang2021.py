@@ -11,6 +11,9 @@ from torchcaps.routing import DiscriminativeRouting
 
 __all__ = ["networks"]
 
+LEAKY = partial(nn.LeakyReLU, negative_slope=0.2)
+"""LeakyReLU with TensorFlow's slope, since the paper prints none."""
+
 
 def networks() -> dict[str, Entry]:
     """Return the networks of Table II and MultiMNIST, with l1 and l2 penalties.
@@ -19,7 +22,7 @@ def networks() -> dict[str, Entry]:
     therefore start ten times smaller than Sabour's. Primary capsules are not coupled by
     1 / n_types, because MNIST is then not learned before its learning rate has decayed. On CIFAR-10
     they are coupled, as in Sabour's network: without it, the first step of dynamic routing
-    saturates the lengths of all classes.
+    saturates the lengths of all classes. With l1 and l2, its definition 1 has PyTorch's LeakyReLU.
     """
     dynamic = partial(CapsNet, coupled=False)
     entries = {
@@ -35,10 +38,12 @@ def networks() -> dict[str, Entry]:
         for name in ("mnist", "fashion-mnist"):
             entries[f"{name}-{penalty}"] = Entry(decoded, MNIST)
             entries[f"{name}-{penalty}-plain"] = Entry(bare, MNIST)
-        backbone = partial(ConvBackbone, padding=4, nonlinearity=nn.LeakyReLU)
-        entries[f"cifar10-{penalty}"] = Entry(
-            partial(bare, backbone=backbone, n_types=64, padding=4, coupled=True), CROP
+        cifar10 = partial(bare, n_types=64, padding=4, coupled=True)
+        current, earlier = (
+            partial(cifar10, backbone=partial(ConvBackbone, padding=4, nonlinearity=nonlinearity))
+            for nonlinearity in (LEAKY, nn.LeakyReLU)
         )
+        entries[f"cifar10-{penalty}"] = Entry(current, CROP, earlier=(earlier,))
         entries[f"multimnist-{penalty}"] = Entry(partial(decoded, n_objects=2), MULTI)
         entries[f"multimnist-{penalty}-plain"] = Entry(partial(bare, n_objects=2), MULTI)
     return entries

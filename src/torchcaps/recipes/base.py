@@ -98,6 +98,7 @@ class Recipe:
         coefficient_lr: learning rate of the ascent on discriminative routing's coefficients; 0
             trains them with the weights.
         coefficient_optimizer: optimizer of the ascent.
+        coefficient_penalty: lambda of discriminative routing's objective; None keeps the network's.
         coefficient_every: weight steps per step on the coefficients.
         hold_out: choose the epoch on a held-out tenth of the training images. Otherwise train on
             all of them and take the last epoch, except for a user's folder without test images.
@@ -139,6 +140,7 @@ class Recipe:
     average: float = setting(0.0, 0, 0.999999)
     coefficient_lr: float = setting(0.0, 0, 1e6)
     coefficient_optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
+    coefficient_penalty: float | None = setting(None, 0, 1e9)
     coefficient_every: int = setting(1, 1, 1_000_000)
     hold_out: bool = setting(True)
     ensemble: int = setting(1, 1, 1000, settable=False)

@@ -137,7 +137,12 @@ class Routing(nn.Module, ABC):
         """
 
     def objective(
-        self, votes: Votes | Tensor, targets: Tensor, *, share: float = 1.0
+        self,
+        votes: Votes | Tensor,
+        targets: Tensor,
+        *,
+        share: float = 1.0,
+        strength: float | None = None,
     ) -> Tensor | None:
         """Return what ``objective_parameters`` maximize; None for routings without an objective.
 
@@ -145,6 +150,7 @@ class Routing(nn.Module, ABC):
             votes: the votes of the layer.
             targets: class numbers ``[b]``, or zeros and ones ``[b j]``.
             share: part of the whole batch that these votes are; scales penalties.
+            strength: weight of the penalty; None takes the routing's own.
         """
         return None
 

@@ -53,8 +53,9 @@ def discriminative_objective(
     *,
     penalty: Literal["l1", "l2"] = "l2",
     strength: float,
+    squashed: bool = False,
 ) -> Tensor:
-    """What the coefficients are to maximize: Eq. 10 or 14, summed over parents.
+    """Return what the coefficients maximize: Eq. 10 or 14, summed over parents.
 
     Args:
         votes: ``[b i j e]``, cast or not.
@@ -62,9 +63,10 @@ def discriminative_objective(
         targets: class numbers ``[b]``, or zeros and ones ``[b j]`` for several classes at once.
         penalty: "l2" is Eq. 10, "l1" Eq. 14.
         strength: lambda.
+        squashed: take the squashed v_j, as the authors' code does.
     """
     inputs, _ = _weighted_sum(votes, coefficients)
-    quality = inputs.square().sum(dim=-1)  # [b j]
+    quality = (squash(inputs) if squashed else inputs).square().sum(dim=-1)  # [b j]
     delta = 2 * multi_hot(targets, quality) - 1  # (5)
     if penalty == "l2":
         return (delta * quality).sum() - strength * coefficients.square().sum()
@@ -109,6 +111,7 @@ class DiscriminativeRouting(Routing):
             means over the batch of p and the n children where the paper has sums, which amounts
             to 1e-5 p / n here.
         initial: value of every coefficient at the start.
+        squashed: see :func:`discriminative_objective`.
         implementation: see :class:`Routing`.
     """
 
@@ -123,6 +126,7 @@ class DiscriminativeRouting(Routing):
         penalty: Literal["l1", "l2"] = "l2",
         strength: float = 1e-3,
         initial: float = 1.0,
+        squashed: bool = False,
         implementation: Implementation = "auto",
     ) -> None:
         super().__init__(sizes, implementation=implementation)
@@ -130,6 +134,7 @@ class DiscriminativeRouting(Routing):
             raise ValueError(f'penalty must be "l1" or "l2", not {penalty!r}')
         self.penalty: Literal["l1", "l2"] = penalty
         self.strength = strength
+        self.squashed = squashed
         self.coefficients = nn.Parameter(torch.full((sizes.n_children, sizes.n_parents), initial))
 
     def forward(
@@ -139,7 +144,14 @@ class DiscriminativeRouting(Routing):
         self.refuse_parents(parents)
         return discriminative_routing(self._checked(votes), self.coefficients)
 
-    def objective(self, votes: Votes | Tensor, targets: Tensor, *, share: float = 1.0) -> Tensor:
+    def objective(
+        self,
+        votes: Votes | Tensor,
+        targets: Tensor,
+        *,
+        share: float = 1.0,
+        strength: float | None = None,
+    ) -> Tensor:
         """Return what the coefficients maximize; the votes get no gradient from it."""
         votes = self._checked(votes).detach()
         return discriminative_objective(
@@ -147,7 +159,8 @@ class DiscriminativeRouting(Routing):
             self.coefficients,
             targets,
             penalty=self.penalty,
-            strength=self.strength * share,
+            strength=(self.strength if strength is None else strength) * share,
+            squashed=self.squashed,
         )
 
     def _checked(self, votes: Votes | Tensor) -> Votes | Tensor:

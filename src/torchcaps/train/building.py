@@ -39,10 +39,12 @@ def check_recipe(recipe: Recipe) -> None:
         )
     if recipe.reconstruction_weight and getattr(network, "decoder", None) is None:
         raise UsageError(f"{recipe.network} has no decoder: reconstruction_weight must be 0")
-    if (recipe.coefficient_lr or recipe.coefficient_every > 1) and not coefficients(network):
+    asked = recipe.coefficient_lr or recipe.coefficient_every > 1
+    asked = asked or recipe.coefficient_penalty is not None
+    if asked and not coefficients(network):
         raise UsageError(
-            f"{recipe.network} has no coefficients: coefficient_lr and coefficient_every are for "
-            "discriminative routing"
+            f"{recipe.network} has no coefficients: coefficient_lr, coefficient_penalty and "
+            "coefficient_every are for discriminative routing"
         )
     if recipe.norm_batch and not any(isinstance(m, nn.BatchNorm2d) for m in network.modules()):
         raise UsageError(

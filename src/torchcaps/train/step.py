@@ -160,7 +160,8 @@ class Step:
                 continue
             parameters = [module.get_parameter(key) for key in module.objective_parameters]
             share = 1 / self.process.world
-            objective = module.objective(self.votes.pop(name).detach(), targets, share=share)
+            votes, strength = self.votes.pop(name).detach(), self.recipe.coefficient_penalty
+            objective = module.objective(votes, targets, share=share, strength=strength)
             assert objective is not None
             gradients = torch.autograd.grad(objective, parameters)
             for parameter, gradient in zip(parameters, gradients, strict=True):
