@@ -84,3 +84,12 @@ def test_networks_that_documents_open_by_name_are_shipped() -> None:
 def test_documents_fit_their_width(document: str) -> None:
     lines = (README.parent / document).read_text().splitlines()
     assert all(len(line) <= 130 for line in lines if not line.startswith("|"))
+
+
+def test_the_audit_lists_every_finding() -> None:
+    counts = {"S": 10, "H": 6, "T": 10, "C": 5, "Z": 7, "Y": 6}
+    expected = [f"{letter}{n}" for letter, count in counts.items() for n in range(1, count + 1)]
+    text = (README.parent / "docs/papers/audit.md").read_text()
+    assert re.findall(r"^\| ([SHTCZY]\d+) \|", text, re.MULTILINE) == expected
+    for path in re.findall(r"`(\w+/test_\w+\.py)`", text):
+        assert (README.parent / "tests" / path).is_file(), path
