@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import torchcaps as tc
+from torchcaps.data import Standardize
 from torchcaps.models.weights.files import describe
 from torchcaps.models.zhao2020 import ResNetV2Backbone
+from torchcaps.recipes import get
 
 UNIT = ["norm", "relu", "conv", "norm", "relu", "conv"]
 WIDER = ["norm", "relu", "shortcut", "conv", "norm", "relu", "conv"]
@@ -107,3 +109,20 @@ def test_a_file_records_the_definition_and_an_unknown_one_is_refused(tmp_path: P
         tc.build("zhao2020/smallnorb", definition=3)
     with pytest.raises(ValueError, match="between 1 and 1, not 2"):
         tc.build("sabour2017/mnist", definition=2)
+
+
+@pytest.mark.parametrize(("name", "std"), [("cifar10", 0.00482), ("fashion-mnist", 0.00643)])
+@pytest.mark.parametrize("routing", ["", "-dynamic"])
+def test_the_light_networks_start_and_train_as_in_the_code(
+    name: str, std: float, routing: str
+) -> None:
+    """Vote weights by Keras' rule, standardized images, and no held-out tenth."""
+    torch.manual_seed(0)
+    network = cast(tc.CapsNet, tc.build(f"zhao2020/{name}-light{routing}"))
+    assert network.classes.weight.std().item() == pytest.approx(std, rel=0.02)
+    assert network.classes.weight.shape[0] == {"cifar10": 512, "fashion-mnist": 288}[name]
+    for suffix in ("", "-augmented"):
+        recipe = get(f"zhao2020/{name}-light{routing}{suffix}")
+        assert isinstance(recipe.train_transforms[0], Standardize)
+        assert recipe.test_transforms == (Standardize(),)
+        assert not recipe.hold_out

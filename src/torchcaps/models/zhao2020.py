@@ -1,5 +1,6 @@
 """The networks of Zhao 2020: ResNet-v2 blocks under capsules, with three routings."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -235,8 +236,12 @@ def networks() -> dict[str, Entry]:
     }
     entries: dict[str, Entry] = {}
     for name in ("cifar10", "fashion-mnist", "svhn"):
-        entries[f"{name}-light"] = Entry(agreement, published[name].image_shape)
-        entries[f"{name}-light-dynamic"] = Entry(dynamic, published[name].image_shape)
+        shape = published[name].image_shape
+        n_children = 8 * ((shape[1] - 15) // 2) ** 2
+        # Keras' Glorot rule for a tensor [i d (j e)], whose first axis it takes for positions
+        std = math.sqrt(2 / (n_children * (8 + 10 * 16)))
+        entries[f"{name}-light"] = Entry(partial(agreement, weight_std=std), shape)
+        entries[f"{name}-light-dynamic"] = Entry(partial(dynamic, weight_std=std), shape)
     for name, entry in published.items():
         entries[name] = _corrected(entry)
         for suffix, routing in (("dynamic", DynamicRouting), ("em", em)):

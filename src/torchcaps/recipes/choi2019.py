@@ -3,7 +3,8 @@
 Section 4: RMSprop with rho 0.9 and decay 1e-4, batch size 100, learning rate 0.001, which the
 authors' code halves after 50 epochs. The reconstruction loss is 0.3 times the mean squared error of
 the pixels. A tenth of the images is held out, and the epoch of the lowest validation error is
-taken. 20 epochs for MNIST and affNIST, 200 for CIFAR-10. Pixels stay in 0..1.
+taken. 20 epochs for MNIST and affNIST, 200 for CIFAR-10. Pixels stay in 0..1. An epoch on MNIST has
+540 steps, over the images that are not held out; in the authors' code it has 600.
 
 ``-unaugmented`` rows are the columns without a plus, ``-ensemble`` rows sum the scores of 7
 networks, and ``-dynamic`` rows are the CapsuleNet that the authors trained for comparison.

@@ -44,20 +44,23 @@ def _light() -> list[Recipe]:
     """Return Figures 4 and 5 and Table 1: a smaller CapsNet without its decoder."""
     recipes = []
     for name, dataset in SETS.items():
-        crops: tuple[Transform, ...] = (PadCrop(4),)
+        crops: tuple[Transform, ...] = (Standardize(), PadCrop(4))
         if dataset == "cifar10":
-            crops = (PadCrop(4), Flip())
+            crops = (Standardize(), Flip(), PadCrop(4))
         pairwise = Recipe(
             f"zhao2020/{name}-light",
             f"zhao2020/{name}-light",
             dataset,
             Published("Figure 4", what="test accuracy by epoch, a curve"),
-            notes="Margin loss as in the authors' code; pixels in 0..1.",
+            notes="Margin loss, standardized images and all of them, as in the authors' code.",
+            train_transforms=(Standardize(),),
+            test_transforms=(Standardize(),),
             loss=margin,
             optimizer=KERAS_ADAM,
             lr=1e-3,
             epochs=50,
             batch_size=128,
+            hold_out=False,
         )
         dynamic = pairwise.variant(
             f"zhao2020/{name}-light-dynamic",

@@ -10,8 +10,9 @@ Choi, Seo, Im and Kang, 2019, https://arxiv.org/abs/1907.01750, section 3 and Al
 The paper's capsule channels m and n are our child i and parent j at one position; its convolutional
 transform (5), which makes the votes, is the layer :class:`ConvTransformCapsules`.
 
-Deviations: none. The paper leaves the kernel of (7) open; as in the authors' code, parent j has one
-kernel of i e weights for every child and no bias.
+Deviations: none but the initial values, which are not those of Keras. The paper leaves the kernel
+of (7) open; as in the authors' code, parent j has one kernel of i e weights for every child and no
+bias.
 """
 
 from typing import ClassVar, final
