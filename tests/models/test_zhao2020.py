@@ -11,6 +11,7 @@ import torchcaps as tc
 from torchcaps.data import Standardize
 from torchcaps.models.weights.files import describe
 from torchcaps.models.zhao2020 import ResNetV2Backbone
+from torchcaps.models.zoo import count_parameters
 from torchcaps.recipes import get
 
 UNIT = ["norm", "relu", "conv", "norm", "relu", "conv"]
@@ -126,3 +127,8 @@ def test_the_light_networks_start_and_train_as_in_the_code(
         assert isinstance(recipe.train_transforms[0], Standardize)
         assert recipe.test_transforms == (Standardize(),)
         assert not recipe.hold_out
+
+
+def test_multimnist_has_the_size_that_the_paper_prints() -> None:
+    assert count_parameters("zhao2020/multimnist") == pytest.approx(457_000, rel=0.005)
+    assert count_parameters("zhao2020/multimnist", definition=1) == 552_849
