@@ -24,6 +24,12 @@ class Server:
     cut: int = 1
 
 
+class BusyServer(ThreadingHTTPServer):
+    """A server that many processes call at once; the usual queue of 5 turns some of them away."""
+
+    request_queue_size = 128
+
+
 @contextmanager
 def serving(content: bytes = CONTENT) -> Iterator[Server]:
     server = Server()
@@ -77,7 +83,7 @@ def serving(content: bytes = CONTENT) -> Iterator[Server]:
             self.head(len(body), status, kind)
             self.wfile.write(body)
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http = BusyServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
