@@ -30,7 +30,7 @@ class Capsules(NamedTuple):
 
 
 class Routed(NamedTuple):
-    """What a routing returns, always whole.
+    """The result of a routing, always whole.
 
     ``poses`` are ``[b j e]``; ``activations`` ``[b j]`` say how present each parent is (a length
     where the paper has no activation); ``couplings`` ``[b i j]`` say what child i gave to parent j,
@@ -44,7 +44,7 @@ class Routed(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a network returns, always whole.
+    """The result of a network, always whole.
 
     ``scores`` ``[b n]`` are what the paper classifies by: lengths, activations or logits.
     ``capsules`` are the class capsules, None for a network without capsules. ``couplings`` has one

@@ -237,7 +237,7 @@ def _check_probabilities(targets: Tensor) -> None:
 
 
 def _check_targets(targets: Tensor, scores: Tensor, *, several: bool) -> bool:
-    """Whether targets are class numbers (or else zeros and ones); one sentence if neither."""
+    """Return whether targets are class numbers and not zeros and ones; refuse others."""
     if not isinstance(scores, Tensor) or scores.dim() != 2:
         shape = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"scores must be a tensor [batch classes], not {shape}")

@@ -16,7 +16,7 @@ from torchcaps.tensors import Pair, output_size, windows
 
 
 class Window(NamedTuple):
-    """How windows slide over a grid of capsules: size, step and padding, each of rows, columns."""
+    """Geometry of windows over a grid of capsules: size, step and padding, by rows and columns."""
 
     kernel_size: Pair
     stride: Pair = (1, 1)

@@ -1,4 +1,4 @@
-"""What the papers measure about a trained capsule network, as numbers.
+"""Measurements of trained capsule networks that the papers make, as numbers.
 
 from torchcaps import analysis
 

@@ -1,4 +1,4 @@
-"""What happens inside a network: every capsule layer's votes, couplings and strengths, by hooks.
+"""Votes, couplings and strengths of every capsule layer of a network, recorded by hooks.
 
 The hooks see any network built from this package's capsule layers, a user's own included, and
 change nothing in it.
@@ -176,7 +176,7 @@ def _grid(poses: Tensor) -> Grid:
 
 
 def _by_position(tensor: Tensor, call: Call) -> Tensor:
-    """What a routing returned, ``[(b p) i j]``, with positions apart: ``[b p i j]``."""
+    """Return a result of a routing, ``[(b p) i j]``, with positions apart: ``[b p i j]``."""
     b = len(call.children.poses)
     if isinstance(call.layer, ClassCapsules) and call.layer.local:
         return tensor.reshape(b, 1, -1, tensor.shape[-1])

@@ -13,7 +13,7 @@ HEAD = "capsule-head"
 
 
 WAYS = ("floor", "fused", "torch", "dense")
-"""How a network can run, in the order of tables."""
+"""Ways in which a network can run, in the order of tables."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class DataFolder:
             return file.read(data, file.count)
 
     def _is_foreign(self, file: DataFile, name: str) -> bool:
-        """Whether the file at a path that several sets use belongs to another set."""
+        """Return whether the file at a path that several sets use belongs to another set."""
         others = [other for other in self.known if name in other.paths and other != file]
         if not others or (self.path / name).stat().st_size > _MAX_COMPARED_BYTES:
             return False

@@ -27,7 +27,7 @@ def _normalize(name: str) -> str:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is meant as the path of a folder."""
+    """Return whether a name is meant as the path of a folder."""
     return "/" in name or "\\" in name or name.startswith("~")
 
 

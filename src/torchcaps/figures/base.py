@@ -18,7 +18,7 @@ class NotDrawnError(TorchcapsError, ValueError):
 
 @dataclass(frozen=True)
 class Effort:
-    """How many images each measurement takes.
+    """The number of images that each measurement takes.
 
     Attributes:
         samples: images of accuracies, alignments and reconstructions.

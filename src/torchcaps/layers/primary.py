@@ -93,7 +93,7 @@ class PoseConv2d(nn.Conv2d):
     """A convolution into the entries of poses."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """What the types take up of the features."""
+        """Return the entries of all poses as channels."""
         return self.convolved(features, self.weight)
 
     def convolved(self, features: Tensor, weight: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class CoupledConv2d(PoseConv2d):
         first_weights(self, std=0.1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """What the types take up of the features."""
+        """Return the entries of all poses as channels."""
         return self.convolved(features, self.weight * self.share)
 
 

@@ -118,7 +118,7 @@ class VoteNorm(nn.Module):
         )
 
     def _count(self, votes: Votes) -> int:
-        """How many votes one mean and variance is over."""
+        """Return the number of votes behind one mean and variance."""
         b, i, j, _ = votes.shape
         return b if self.per == "capsule" else b * i * j
 
@@ -143,7 +143,7 @@ class VoteNorm(nn.Module):
             return overall, variance.mean(dim=(0, 1)) + spread
 
     def extra_repr(self) -> str:
-        """What is normalized over."""
+        """Return the options of the normalization."""
         return f"per={self.per}, eps={self.eps:g}, momentum={self.momentum:g}"
 
 

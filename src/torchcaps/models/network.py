@@ -35,7 +35,7 @@ class Network(nn.Module, ABC):
     """The changes given to :func:`torchcaps.build`."""
 
     preprocessing: Preprocessing | None = None
-    """What the training images went through; None if it is unknown. Weight files record it."""
+    """The preprocessing of the training images, or None if unknown. Weight files record it."""
 
     class_names: tuple[str, ...] | None = None
     """Name of each class by number; None if they are unknown. Weight files record them."""

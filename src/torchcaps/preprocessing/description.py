@@ -39,7 +39,7 @@ LARGEST = 1e6
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a network's images went through: their channels and size, then steps in order.
+    """The preprocessing of a network's images: channels and size, then steps in order.
 
     An image of another size is resized so that it covers ``size``, and its center is cut out. A
     color image becomes gray for one channel, and a gray image is repeated for three.

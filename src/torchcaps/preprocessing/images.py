@@ -22,7 +22,7 @@ Image: TypeAlias = "Tensor | NDArray[Any] | Pillow.Image | str | Path"
 """One image, or a batch of images as one tensor or array."""
 
 ROUNDING = 1e-4
-"""How far a float pixel may be outside 0..1, as interpolation leaves it."""
+"""Tolerance for float pixels outside 0..1, as interpolation leaves them."""
 
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a gray image (ITU-R BT.601), as in Pillow."""

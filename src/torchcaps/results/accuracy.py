@@ -115,12 +115,12 @@ class AccuracyRow(TypedRow):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether committed code ran the recipe with nothing changed but the number of epochs."""
+        """Return whether committed code ran the recipe, changed in its epochs at most."""
         return not self.dirty and not set(self.changes) - {DEFINITION}
 
     @property
     def is_superseded(self) -> bool:
-        """Whether the recipe or its network was corrected after the run."""
+        """Return whether the recipe or its network was corrected after the run."""
         return DEFINITION in self.changes
 
 

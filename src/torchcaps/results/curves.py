@@ -144,7 +144,7 @@ def merge(record: str | Path, other: str | Path) -> int:
 
 
 def _is_latest(row: AccuracyRow, rows: Sequence[AccuracyRow]) -> bool:
-    """Whether no later run has a curve of the same name."""
+    """Return whether no later run has a curve of the same name."""
     path = curve_path("", row)
     return all(other.date <= row.date for other in rows if curve_path("", other) == path)
 

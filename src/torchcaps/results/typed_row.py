@@ -136,7 +136,7 @@ def _settings(name: str, cell: str) -> dict[str, Setting]:
 
 
 def _are_settings(value: Any) -> bool:
-    """Whether a value is a dictionary of plain, finite values."""
+    """Return whether a value is a dictionary of plain, finite values."""
     return isinstance(value, dict) and all(
         math.isfinite(v) if isinstance(v, float) else isinstance(v, bool | int | str | None)
         for v in value.values()

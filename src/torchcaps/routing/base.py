@@ -63,7 +63,7 @@ class Routing(nn.Module, ABC):
     """The axis over which couplings sum to one."""
 
     scores_by: ClassVar[Score] = "length"
-    """How a head scores classes: by length, activation, or the logit of a shared classifier."""
+    """The score of a class in a head: length, activation, or the logit of a shared classifier."""
 
     primary: ClassVar[Primary] = "squash"
     """The nonlinearity that suits the primary capsules below."""
@@ -72,19 +72,19 @@ class Routing(nn.Module, ABC):
     """Initial standard deviation of a head's vote weights; None leaves it to the layer."""
 
     adds_coordinates: ClassVar[bool] = True
-    """Whether votes may carry the positions of their children (coordinate addition)."""
+    """True if votes may carry the positions of their children (coordinate addition)."""
 
     long_poses: ClassVar[bool] = False
-    """Whether the entries of a pose are of size one, so that its length is about sqrt(d_parent)."""
+    """True if the entries of a pose are of size one, so that its length is about sqrt(d_parent)."""
 
     competition: ClassVar[Competition] = "window"
     """Which parents compete for a child in a convolution: those of one window, or all of them."""
 
     reads_poses: ClassVar[bool] = False
-    """Whether ``forward`` reads the children's poses and not their votes alone."""
+    """True if ``forward`` reads the children's poses and not their votes alone."""
 
     takes_parents: ClassVar[bool] = False
-    """Whether it starts from the parents of a previous iteration (concurrent routing)."""
+    """True if it starts from the parents of a previous iteration (concurrent routing)."""
 
     objective_parameters: ClassVar[tuple[str, ...]] = ()
     """Names of the parameters that climb :meth:`objective` and do not descend the loss."""
@@ -93,13 +93,13 @@ class Routing(nn.Module, ABC):
     """Abilities of the fused kernel, if there is one."""
 
     child_activations: ChildActivations = "ignored"
-    """Whether the activations of children weigh their votes, and whether they must be there."""
+    """The use of the children's activations, which weigh votes: ignored, used or required."""
 
     can_chunk: bool = False
-    """Whether it can cast votes in chunks, again in every iteration, to save memory."""
+    """True if it can cast votes in chunks, again in every iteration, to save memory."""
 
     per_child: bool = False
-    """Whether it learns something about each child, which fixes their number."""
+    """True if it learns something about each child, which fixes their number."""
 
     iterations: int | None = None
     """Routing iterations; None for a routing that does not iterate."""

@@ -37,7 +37,7 @@ class Process:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the leading process, which writes the files."""
+        """Return whether this is the leading process, which writes the files."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class Process:
                 dist.broadcast(tensor, 0)
 
     def any(self, here: bool) -> bool:
-        """Whether a condition holds in any process."""
+        """Return whether a condition holds in any process."""
         return bool(self.sum(torch.tensor([float(here)], device=self.device)) > 0)
 
     def broadcast(self, data: bytes) -> bytes:

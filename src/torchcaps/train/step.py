@@ -178,7 +178,7 @@ class Step:
 
     @property
     def capturable(self) -> bool:
-        """Whether the step never waits for the host, so that a CUDA graph can capture it."""
+        """Return whether the step never waits for the host, so that a graph can capture it."""
         alone = self.process.world == 1 and self.recipe.coefficient_every == 1
         return self.skips and alone
 

@@ -81,7 +81,7 @@ def read_file(path: Path, *, limit: int) -> bytes:
 
 
 def matches(data: bytes, expected: str) -> bool:
-    """Whether the data have the hash ``"sha256:..."`` or ``"md5:..."``."""
+    """Return whether the data have the hash ``"sha256:..."`` or ``"md5:..."``."""
     algorithm, _, digest = expected.partition(":")
     return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() == digest
 

@@ -11,7 +11,7 @@ from torchcaps.kernels.common.partition import ceil_div
 __all__ = ["Blocks"]
 
 TARGET_PROGRAMS = 528
-"""Programs that fill a large GPU: four per multiprocessor, of which there are 132."""
+"""Programs that fill a large GPU: four on each of 132 multiprocessors."""
 
 
 @dataclass(frozen=True)

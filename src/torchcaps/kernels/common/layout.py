@@ -121,12 +121,12 @@ class Layout:
 
     @property
     def precision(self) -> str:
-        """How float32 is multiplied: as three products of 10 bits."""
+        """Return the precision of float32 products: three products of 10 bits."""
         return "tf32x3"
 
     @property
     def long_sum_precision(self) -> str:
-        """How float32 is multiplied in sums over many columns, where truncation would show."""
+        """Return the precision for sums over many columns, where truncation would show."""
         return "ieee" if self.poses.dtype == torch.float32 else self.precision
 
     def arguments(self, *, compiled: bool = False) -> VoteArguments:

@@ -43,7 +43,7 @@ class Moments:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether every parent has the same share of every child."""
+        """Return whether every parent has the same share of every child."""
         return self.constant is None
 
     @property

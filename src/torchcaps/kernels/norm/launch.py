@@ -10,7 +10,7 @@ from torchcaps.kernels.norm.kernel import pose_norm_backward_kernel, pose_norm_k
 __all__ = ["norm_backward", "norm_forward"]
 
 PROGRAMS = 1056
-"""Programs of the backward pass: eight per multiprocessor, of which there are 132."""
+"""Programs of the backward pass: eight on each of 132 multiprocessors."""
 
 
 def norm_forward(

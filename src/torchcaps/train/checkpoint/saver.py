@@ -53,7 +53,7 @@ class Saver:
 
     @property
     def busy(self) -> bool:
-        """Whether the last checkpoint is still being written."""
+        """Return whether the last checkpoint is still being written."""
         return self.pending is not None and not self.pending.done()
 
     def wait(self) -> None:

@@ -57,7 +57,7 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has ended and has a result."""
+        """Return whether the run has ended and has a result."""
         return self._read("result.json") is not None
 
     def row(self) -> AccuracyRow | None:
@@ -223,7 +223,7 @@ def describe_run(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
 
 
 def is_unfinished(path: Path, recipe: Recipe, seed: int) -> bool:
-    """Whether a folder holds this very run, started and not finished."""
+    """Return whether a folder holds this very run, started and not finished."""
     folder = RunFolder(path)
     try:
         return not folder.is_finished and folder.description() == describe_run(recipe, seed, None)
