@@ -3,15 +3,6 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "FileFormatError",
-    "InputError",
-    "MissingFileError",
-    "TorchcapsError",
-    "UsageError",
-    "suggest",
-]
-
 
 class TorchcapsError(Exception):
     """Base class of every error meant for the user.

@@ -11,22 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "binary_cross_entropy_loss",
-    "check_classes",
-    "cross_entropy_loss",
-    "fit_gaussians",
-    "lengths",
-    "margin_loss",
-    "multi_hot",
-    "normalized_lengths",
-    "reconstruction_loss",
-    "spread_loss",
-    "spread_margin",
-    "squash",
-    "unit",
-]
-
 
 def lengths(poses: Tensor) -> Tensor:
     """Euclidean length over the last axis, ``[... d] -> [...]``.

@@ -12,8 +12,6 @@ from torchcaps.errors import MissingFileError, UsageError
 from torchcaps.models import Network, predict
 from torchcaps.preprocessing.images import Image
 
-__all__ = ["Prediction", "Scores", "classify", "load"]
-
 BATCH_SIZE = 100
 
 

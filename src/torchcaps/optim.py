@@ -19,8 +19,6 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-__all__ = ["Muon", "orthogonal"]
-
 
 def orthogonal(matrix: Tensor, *, steps: int = 5) -> Tensor:
     """Return approximately the nearest matrix whose singular values are 1.

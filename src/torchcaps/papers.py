@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["PAPERS", "Paper"]
-
 
 @dataclass(frozen=True)
 class Paper:

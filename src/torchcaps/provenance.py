@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["commit", "date", "environment", "hardware", "peak_mib", "revision"]
-
 GIT_TIMEOUT_S = 10
 PACKAGES = ("numpy", "safetensors", "typer", "triton", "matplotlib", "tensorboard")
 

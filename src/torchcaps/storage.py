@@ -11,8 +11,6 @@ from pathlib import Path
 
 from torchcaps.errors import TorchcapsError
 
-__all__ = ["WriteError", "append_line", "read_lines", "sync_folder", "write_bytes", "write_text"]
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TAIL_BYTES = 1 << 16
 

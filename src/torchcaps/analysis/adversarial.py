@@ -21,8 +21,6 @@ from torchcaps.analysis.robustness import correct
 from torchcaps.models import Network
 from torchcaps.recipes import Measure
 
-__all__ = ["AdversarialCurve", "adversarial", "fgsm", "pgd"]
-
 EPSILONS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 
 

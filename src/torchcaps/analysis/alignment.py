@@ -22,16 +22,6 @@ from torchcaps.analysis.outputs import features
 from torchcaps.data.augment import linear_map, warp
 from torchcaps.models import Network
 
-__all__ = [
-    "DIRECTIONS",
-    "PAPER_RANDOM",
-    "Alignment",
-    "alignment",
-    "alignment_ratio",
-    "moved",
-    "random_alignment",
-]
-
 PAPER_RANDOM = (0.311, 0.262)
 """Mean and standard deviation that the paper prints for random vectors."""
 

@@ -20,9 +20,6 @@ from torchcaps.data import POSE, Batches, Strokes, render
 from torchcaps.errors import InputError
 from torchcaps.models import Network
 
-__all__ = ["Equivariance", "equivariance", "linear_r2", "pixel_equivariance"]
-
-
 PENALTIES = (1e-6, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 """Penalties of the ridge regression, as shares of the number of samples."""
 

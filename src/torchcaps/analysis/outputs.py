@@ -10,8 +10,6 @@ from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
 from torchcaps.models import Network
 
-__all__ = ["evaluating", "features", "in_parts"]
-
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:

@@ -17,8 +17,6 @@ from torchcaps.analysis.subjects import Prepared
 from torchcaps.analysis.trace import LayerTrace, trace
 from torchcaps.models import Network
 
-__all__ = ["Node", "ParseTree", "RoutingMap", "parse_tree", "routing_map"]
-
 
 @dataclass(frozen=True, eq=False)
 class RoutingMap:

@@ -17,18 +17,6 @@ from torchcaps.data import POSE
 from torchcaps.layers import CapsuleLayer, Decoder
 from torchcaps.models import Network
 
-__all__ = [
-    "SHAPE",
-    "DimensionEffects",
-    "Perturbation",
-    "PoseCorrelation",
-    "dimension_effects",
-    "perturb_poses",
-    "perturbation",
-    "pose_correlation",
-    "shape_of",
-]
-
 SHAPE = ("x", "y", "rotation", "width", "height", "skew", "thickness")
 """Quantities that :func:`shape_of` measures on a drawing."""
 

@@ -11,8 +11,6 @@ from torchcaps.errors import InputError
 from torchcaps.layers import Decoder
 from torchcaps.models import Network
 
-__all__ = ["Reconstructions", "class_poses", "decoder_of", "reconstructions"]
-
 
 @dataclass(frozen=True, eq=False)
 class Reconstructions:

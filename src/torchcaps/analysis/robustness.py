@@ -15,8 +15,6 @@ from torchcaps.data.augment import linear_map, warp
 from torchcaps.models import Network, predict
 from torchcaps.recipes import Measure
 
-__all__ = ["CORRUPTIONS", "AccuracyCurve", "Corruption", "correct", "robustness"]
-
 
 @dataclass(frozen=True)
 class AccuracyCurve:

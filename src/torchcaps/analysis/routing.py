@@ -9,16 +9,6 @@ from torchcaps.analysis.trace import LayerTrace, trace
 from torchcaps.errors import InputError
 from torchcaps.models import Network
 
-__all__ = [
-    "CapsuleUse",
-    "LayerConvergence",
-    "LayerEntropy",
-    "capsule_use",
-    "coupling_entropy",
-    "routing_convergence",
-    "routing_entropy",
-]
-
 
 @dataclass(frozen=True)
 class LayerConvergence:

@@ -10,14 +10,6 @@ from torchcaps.errors import InputError, MissingFileError
 from torchcaps.results import CurvePoint, SpeedRow
 from torchcaps.train.outputs.folder import RunFolder
 
-__all__ = [
-    "CostCurve",
-    "TrainingCurve",
-    "comparable",
-    "cost_by_iterations",
-    "training_curve",
-]
-
 
 @dataclass(frozen=True)
 class TrainingCurve:

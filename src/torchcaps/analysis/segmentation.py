@@ -16,8 +16,6 @@ from torchcaps.analysis.reconstruction import class_poses, decoder_of
 from torchcaps.errors import InputError
 from torchcaps.models import Network
 
-__all__ = ["Segmentation", "iou", "segment"]
-
 Choice = Literal["labels", "predictions", "absent"]
 
 

@@ -32,8 +32,6 @@ from torchcaps.train.evaluation.trained import (
 from torchcaps.train.images import load_sources
 from torchcaps.train.outputs.folder import RunFolder
 
-__all__ = ["Prepared", "Subject", "open_subject"]
-
 
 @final
 class Prepared(Network):

@@ -8,8 +8,6 @@ from torchcaps.analysis.outputs import evaluating
 from torchcaps.analysis.trace import trace
 from torchcaps.models import Network
 
-__all__ = ["Walk", "walk"]
-
 
 @dataclass(frozen=True, eq=False)
 class Walk:

@@ -35,8 +35,6 @@ from torchcaps.train.process import Process
 from torchcaps.train.step import GraphedStep, Step
 from torchcaps.votes import Votes
 
-__all__ = ["find_recipe", "measure", "network", "prepare", "training_backends"]
-
 MAX_LR = 1e-4
 """Steps on random images must stay finite; the learning rate does not change their speed."""
 

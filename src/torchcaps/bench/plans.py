@@ -5,8 +5,6 @@ from dataclasses import replace
 from torchcaps.bench.setting import HEAD, Setting
 from torchcaps.errors import UsageError, suggest
 
-__all__ = ["PLANS", "plan"]
-
 TSAI, TSAI100 = "tsai2020/cifar10-resnet", "tsai2020/cifar100-resnet"
 SABOUR, HINTON = "sabour2017/mnist", "hinton2018/smallnorb"
 ZHAO, CHOI, YANG = "zhao2020/cifar10", "choi2019/cifar10", "yang2021/mnist-l2"

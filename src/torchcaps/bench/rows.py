@@ -13,8 +13,6 @@ from torchcaps.bench.measure import network
 from torchcaps.bench.setting import Measured
 from torchcaps.results import SpeedRow
 
-__all__ = ["rows_of"]
-
 
 def rows_of(measured: Sequence[Measured], *, device: torch.device, revision: str) -> list[SpeedRow]:
     """Return one row per measurement.

@@ -6,8 +6,6 @@ from typing import Literal
 
 from torchcaps.errors import UsageError
 
-__all__ = ["HEAD", "WAYS", "Measured", "Setting"]
-
 HEAD = "capsule-head"
 """The case of a :class:`CapsuleHead` alone, on random features of 512 channels."""
 

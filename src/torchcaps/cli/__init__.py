@@ -14,8 +14,6 @@ from torchcaps.cli.results import results, ship
 from torchcaps.cli.runs import environment, evaluate, train
 from torchcaps.cli.shared import Commands
 
-__all__ = ["app"]
-
 app = typer.Typer(
     cls=Commands,
     help="Capsule networks: build, train, measure and look into them.",

@@ -9,8 +9,6 @@ import typer
 from torchcaps.cli.shared import Json, make_folder
 from torchcaps.errors import UsageError
 
-__all__ = ["bench"]
-
 
 def bench(
     name: Annotated[str, typer.Argument(help="The plan; default quick or small.")] = "",

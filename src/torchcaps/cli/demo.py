@@ -13,8 +13,6 @@ from torchcaps.errors import UsageError
 if TYPE_CHECKING:
     from torchcaps.results import AccuracyRow
 
-__all__ = ["demo"]
-
 DEFAULT = ("dynamic", "inverted-attention", "pairwise")
 
 

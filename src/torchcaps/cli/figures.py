@@ -8,8 +8,6 @@ import typer
 
 from torchcaps.cli.shared import DataDir, Device, make_folder
 
-__all__ = ["figures"]
-
 SPEED = Path("results/speed.csv")
 
 

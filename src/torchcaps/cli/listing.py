@@ -7,8 +7,6 @@ import typer
 
 from torchcaps.cli.shared import Json
 
-__all__ = ["list_recipes"]
-
 
 def list_recipes(
     as_json: Json = False,

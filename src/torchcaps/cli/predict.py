@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from torchcaps.models import Network
 
-__all__ = ["INVERTED", "predict"]
-
 INVERTED = (
     "look inverted (the training images of the network had a dark background and these have a "
     "bright one, or the other way round)"

@@ -9,8 +9,6 @@ import typer
 from torchcaps.cli.shared import DataDir, Device, Json
 from torchcaps.errors import InputError
 
-__all__ = ["results", "ship"]
-
 Record = Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")]
 Write = Annotated[
     bool, typer.Option("--write", help="Write the tables into README.md and docs/results.md too.")

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from torchcaps.results import AccuracyRow
     from torchcaps.train import TrainOptions
 
-__all__ = ["environment", "evaluate", "train"]
-
-
 Data = Annotated[Path | None, typer.Option(help="Your own images, a folder per class.")]
 Out = Annotated[Path | None, typer.Option(help="The run folder; default runs/RECIPE/seedN.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]

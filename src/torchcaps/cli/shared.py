@@ -12,8 +12,6 @@ from typer.core import TyperGroup
 
 from torchcaps.errors import InputError, TorchcapsError
 
-__all__ = ["Commands", "DataDir", "Device", "Json", "counting", "make_folder", "memory_advice"]
-
 DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]

@@ -9,8 +9,6 @@ from torchcaps.analysis import Subject
 from torchcaps.errors import TorchcapsError
 from torchcaps.figures.report import Picture
 
-__all__ = ["Effort", "Maker", "NotDrawnError", "each", "images_of"]
-
 
 class NotDrawnError(TorchcapsError, ValueError):
     """A figure that cannot be drawn for these networks."""

@@ -11,8 +11,6 @@ from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
 from torchcaps.figures.report import Picture
 from torchcaps.results import read_speed
 
-__all__ = ["COMPARED"]
-
 DIGITS = tuple("0123456789")
 
 T = TypeVar("T")

@@ -19,16 +19,6 @@ from torchcaps.errors import InputError
 from torchcaps.figures.style import PALETTE, TEXT, bars, blank, legend, lines, name_axes
 from torchcaps.results import SpeedRow
 
-__all__ = [
-    "draw_adversarial",
-    "draw_alignment",
-    "draw_cosines",
-    "draw_cost",
-    "draw_equivariance",
-    "draw_robustness",
-    "draw_training",
-]
-
 
 def draw_alignment(runs: Mapping[str, Alignment]) -> Figure:
     """Draw the alignment ratios of six transformations and both random baselines (Table 3)."""

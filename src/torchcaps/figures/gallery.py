@@ -16,8 +16,6 @@ from torchcaps.figures.single import SINGLE
 from torchcaps.models import Network
 from torchcaps.results import AccuracyRow
 
-__all__ = ["GALLERY", "check_names", "demo_report", "draw", "report"]
-
 GALLERY: dict[str, Maker] = {**SINGLE, **COMPARED}
 """Figure name -> its maker; ``--only`` takes these names."""
 

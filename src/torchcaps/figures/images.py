@@ -15,15 +15,6 @@ from torchcaps.analysis import (
 )
 from torchcaps.figures.style import as_rgb, blank, class_name, heat, show_tiles
 
-__all__ = [
-    "draw_effects",
-    "draw_perturbation",
-    "draw_pose_correlation",
-    "draw_reconstructions",
-    "draw_segmentation",
-    "two_colors",
-]
-
 ORANGE, BLUE = (0.90, 0.62, 0.0), (0.0, 0.45, 0.70)
 
 

@@ -16,8 +16,6 @@ from torchcaps.errors import InputError
 from torchcaps.figures.style import save
 from torchcaps.storage import write_text
 
-__all__ = ["Picture", "plain", "write_picture", "write_report"]
-
 MAX_NUMBERS = 2000
 
 

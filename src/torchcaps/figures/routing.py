@@ -32,15 +32,6 @@ from torchcaps.figures.style import (
     tiled,
 )
 
-__all__ = [
-    "draw_convergence",
-    "draw_entropy",
-    "draw_parse_tree",
-    "draw_routing_map",
-    "draw_use",
-    "draw_walk",
-]
-
 
 def draw_walk(walk: Walk, *, classes: Sequence[str] = ()) -> Figure:
     """Draw the image, its primary capsules, the couplings of one of them, and the scores."""

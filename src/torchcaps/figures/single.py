@@ -10,8 +10,6 @@ from torchcaps.figures import images, routing
 from torchcaps.figures.base import Effort, Maker, NotDrawnError, each
 from torchcaps.figures.report import Picture
 
-__all__ = ["SINGLE"]
-
 
 def _one_object(subject: Subject) -> None:
     if subject.batch(1).labels.dim() > 1:

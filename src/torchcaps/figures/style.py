@@ -17,8 +17,6 @@ from torch import Tensor
 
 from torchcaps.storage import write_bytes
 
-__all__ = ["PALETTE", "Line", "bars", "blank", "heat", "lines", "save", "show_tiles"]
-
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 """Okabe and Ito's colors for all kinds of color vision, without the yellow."""
 

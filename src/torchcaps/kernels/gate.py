@@ -12,18 +12,6 @@ from torch.autograd import forward_ad
 
 from torchcaps.votes import Votes
 
-__all__ = [
-    "is_exporting",
-    "is_interpreted",
-    "is_on_gpu",
-    "lowered",
-    "machine_obstacle",
-    "next_power",
-    "obstacle",
-    "precision",
-    "size_obstacle",
-]
-
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 MAX_PARENTS = 512
 MAX_PARENT_SIZE = 512

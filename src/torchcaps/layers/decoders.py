@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from torchcaps.errors import InputError
 from torchcaps.functional import check_classes
 
-__all__ = ["Decoder", "DeconvolutionDecoder", "FullyConnectedDecoder"]
-
 ImageShape = tuple[int, int, int]
 
 

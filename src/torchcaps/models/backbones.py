@@ -10,16 +10,6 @@ from torch.nn import functional
 
 from torchcaps.tensors import output_size
 
-__all__ = [
-    "Backbone",
-    "BackboneFactory",
-    "BasicBlock",
-    "ConvBackbone",
-    "ImageConv2d",
-    "conv3x3",
-    "keras_norm",
-]
-
 
 class Backbone(nn.Module, ABC):
     """A network that turns images into features ``[b c h w]`` of a known size."""

@@ -5,8 +5,6 @@ from torch import nn
 from torchcaps.models.backbones import BasicBlock, ImageConv2d, conv3x3
 from torchcaps.models.network import Classifier, ImageShape
 
-__all__ = ["baseline_cnn", "mnist_baseline", "multimnist_baseline", "multimnist_cnn", "resnet18"]
-
 
 def mnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
     """Build the baseline of Sabour 2017, section 5: three 5x5 convolutions, two hidden layers."""

@@ -22,8 +22,6 @@ from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.sabour2017 import CapsNet
 from torchcaps.routing import AttentionRouting, DynamicRouting
 
-__all__ = ["ARCapsNet", "networks"]
-
 
 def backbone(channels: int) -> nn.Sequential:
     """Build the two convolutions under the capsules."""

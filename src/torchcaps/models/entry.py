@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from torchcaps.models.network import ImageShape, Network
 
-__all__ = ["CIFAR", "CROP", "MNIST", "MULTI", "NORB", "WIDE", "Entry"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -13,8 +13,6 @@ from torchcaps.models.entry import NORB, Entry
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import EMRouting
 
-__all__ = ["EMCapsNet", "networks"]
-
 BACKBONE = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2)
 """The paper's 5x5 convolution with A = 32 channels, without padding as in the authors' code."""
 

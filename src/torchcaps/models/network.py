@@ -15,8 +15,6 @@ from torchcaps.preprocessing import Preprocessing
 from torchcaps.preprocessing.images import Image
 from torchcaps.routing.base import Routing, check_iterations
 
-__all__ = ["Classifier", "Ensemble", "ImageShape", "Network", "predict"]
-
 ImageShape = tuple[int, int, int]
 
 

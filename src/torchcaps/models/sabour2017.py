@@ -25,8 +25,6 @@ from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import DynamicRouting, RoutingFactory
 from torchcaps.tensors import output_size
 
-__all__ = ["CapsNet", "cifar_capsnet", "networks", "plain_capsnet"]
-
 ROUTING = partial(DynamicRouting, bias=True)
 """Dynamic routing with the bias of the authors' code, which the published counts include."""
 

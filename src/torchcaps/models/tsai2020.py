@@ -33,8 +33,6 @@ from torchcaps.routing import DynamicRouting, InvertedAttentionRouting, RoutingF
 from torchcaps.routing.base import check_iterations
 from torchcaps.tensors import output_size
 
-__all__ = ["AttentionCapsNet", "Conv", "ResNetBackbone", "networks", "simple_backbone"]
-
 
 class Conv(NamedTuple):
     """Kernel size and stride of a capsule convolution."""

@@ -9,8 +9,6 @@ from torchcaps.models.entry import CROP, MNIST, MULTI, Entry
 from torchcaps.models.sabour2017 import CapsNet, cifar_capsnet
 from torchcaps.routing import DiscriminativeRouting
 
-__all__ = ["networks"]
-
 LEAKY = partial(nn.LeakyReLU, negative_slope=0.2)
 """LeakyReLU with TensorFlow's slope, since the paper prints none."""
 

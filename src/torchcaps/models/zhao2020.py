@@ -24,8 +24,6 @@ from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.sabour2017 import plain_capsnet
 from torchcaps.routing import DynamicRouting, EMRouting, PairwiseRouting, RoutingFactory
 
-__all__ = ["ResCapsNet", "ResNetV2Backbone", "networks"]
-
 INNER = partial(PairwiseRouting, unit=False)
 """Section 3.3: a capsule layer hands s_j to the next one, not the unit pose."""
 

@@ -12,8 +12,6 @@ from torchcaps.models import choi2019, demo, hinton2018, sabour2017, tsai2020, y
 from torchcaps.models.entry import Entry
 from torchcaps.models.network import ImageShape, Network
 
-__all__ = ["NAME", "ZOO", "build", "count_parameters", "list_models", "register_network"]
-
 NAME = re.compile(r"\w[\w.-]{0,99}(/\w[\w.-]{0,99}){0,3}", re.ASCII)
 """The form of a network's or a recipe's name, such as ``paper/dataset-variant``."""
 

@@ -18,8 +18,6 @@ from torchcaps.preprocessing.steps import (
     as_float,
 )
 
-__all__ = ["Preprocessing", "Step", "are_steps"]
-
 Step = CenterCrop | Channels | Mono | Normalize | Standardize
 
 STEPS: dict[str, type[Step]] = {

@@ -16,8 +16,6 @@ from torchcaps.preprocessing.steps import as_float, resize
 if TYPE_CHECKING:
     from PIL import Image as Pillow
 
-__all__ = ["Image", "as_batch", "looks_inverted", "read_image"]
-
 Image: TypeAlias = "Tensor | NDArray[Any] | Pillow.Image | str | Path"
 """One image, or a batch of images as one tensor or array."""
 

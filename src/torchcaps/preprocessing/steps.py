@@ -15,17 +15,6 @@ from torch.nn import functional
 from torchcaps.checks import check_whole
 from torchcaps.errors import InputError
 
-__all__ = [
-    "CenterCrop",
-    "Channels",
-    "Mono",
-    "Normalize",
-    "Standardize",
-    "as_float",
-    "check_fits",
-    "resize",
-]
-
 
 def as_float(images: Tensor) -> Tensor:
     """Return bytes as floats in 0..1, and floats unchanged.

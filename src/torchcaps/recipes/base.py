@@ -14,8 +14,6 @@ from torchcaps.errors import UsageError, suggest
 from torchcaps.recipes.losses import Loss, cross_entropy
 from torchcaps.recipes.schedules import Schedule, constant
 
-__all__ = ["Measure", "Published", "Recipe", "Setting"]
-
 Measure = Literal["top1", "top2", "threshold"]
 """When an image is classified correctly.
 

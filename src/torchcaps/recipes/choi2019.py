@@ -20,8 +20,6 @@ from torchcaps.recipes.losses import margin
 from torchcaps.recipes.presets import DIGITS, DIGITS_NOTES, modernize, named
 from torchcaps.recipes.schedules import exponential, inverse_time
 
-__all__ = ["modern", "published"]
-
 CHOSEN = "epoch of the lowest validation error"
 
 TABLE_2 = {

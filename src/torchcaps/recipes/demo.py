@@ -7,8 +7,6 @@ from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import cross_entropy, log_likelihood, margin, spread
 from torchcaps.recipes.schedules import one_cycle
 
-__all__ = ["demo"]
-
 
 def demo() -> list[Recipe]:
     """One recipe per routing."""

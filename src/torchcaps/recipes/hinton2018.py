@@ -13,8 +13,6 @@ from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import spread
 from torchcaps.recipes.schedules import exponential
 
-__all__ = ["published"]
-
 
 def published() -> list[Recipe]:
     """Return the network of the paper, and the small one."""

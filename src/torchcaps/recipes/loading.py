@@ -12,8 +12,6 @@ from torchcaps.errors import UsageError, suggest
 from torchcaps.models.zoo import NAME
 from torchcaps.recipes import RECIPES, Recipe, get
 
-__all__ = ["find_recipe", "is_recipe_file", "load_recipe"]
-
 
 def is_recipe_file(text: str) -> bool:
     """Return whether a user means a recipe in a file, such as ``my_recipe.py:recipe``."""

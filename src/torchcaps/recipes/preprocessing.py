@@ -5,8 +5,6 @@ from torchcaps.preprocessing import Preprocessing
 from torchcaps.preprocessing.description import are_steps
 from torchcaps.recipes.base import Recipe
 
-__all__ = ["preprocessing_of"]
-
 
 def preprocessing_of(recipe: Recipe) -> Preprocessing | None:
     """Return the preprocessing of test images; None if a transform cannot be recorded."""

@@ -18,8 +18,6 @@ from torchcaps.optim import Muon
 from torchcaps.recipes.base import Recipe
 from torchcaps.recipes.schedules import one_cycle
 
-__all__ = ["DIGITS", "DIGITS_NOTES", "MUON", "NESTEROV", "PAIRS_NOTES", "modernize", "named"]
-
 DIGITS = Affine(rotation=10, translation=2 / 28, scale=(0.9, 1.1), shear=0.1)
 """Small rotation, translation, scale and shear of a digit; pixels stay in 0..1."""
 

@@ -27,8 +27,6 @@ from torchcaps.recipes.losses import binary_cross_entropy, cross_entropy, margin
 from torchcaps.recipes.presets import MUON, PAIRS_NOTES, modernize, named
 from torchcaps.recipes.schedules import exponential
 
-__all__ = ["SCORED", "modern", "published"]
-
 decay = partial(exponential, rate=0.96, every=2_000, floor=1e-3)
 """The authors' schedule: the learning rate decays by 0.96 every 2,000 steps, down to 1e-6."""
 

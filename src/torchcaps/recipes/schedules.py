@@ -9,17 +9,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = [
-    "Clock",
-    "Schedule",
-    "constant",
-    "cosine",
-    "exponential",
-    "inverse_time",
-    "milestones",
-    "one_cycle",
-]
-
 
 class Clock(NamedTuple):
     """The progress of a run.

@@ -23,8 +23,6 @@ from torchcaps.recipes.losses import binary_cross_entropy, cross_entropy, margin
 from torchcaps.recipes.presets import MUON, NESTEROV, PAIRS_NOTES, modernize, named
 from torchcaps.recipes.schedules import milestones
 
-__all__ = ["NORMALIZE", "modern", "published"]
-
 NORMALIZE = Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 """The statistics of the released code, for both CIFAR-10 and CIFAR-100."""
 

@@ -33,8 +33,6 @@ from torchcaps.recipes.presets import DIGITS, DIGITS_NOTES, modernize, named
 from torchcaps.recipes.sabour2017 import SCORED
 from torchcaps.recipes.schedules import exponential
 
-__all__ = ["modern", "published"]
-
 UNSAID = "one number, the epoch's choice unsaid"
 FLOOR = 1e-3
 

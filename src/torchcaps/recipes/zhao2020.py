@@ -27,8 +27,6 @@ from torchcaps.recipes.losses import cross_entropy, margin, spread
 from torchcaps.recipes.presets import NESTEROV, modernize, named
 from torchcaps.recipes.schedules import milestones
 
-__all__ = ["modern", "published"]
-
 SEEDS = "mean of 3 seeds, the epoch's choice unsaid"
 KERAS_ADAM = partial(torch.optim.Adam, eps=1e-7)
 SETS = {"fashion-mnist": "fashion_mnist", "cifar10": "cifar10", "svhn": "svhn"}

@@ -9,8 +9,6 @@ from torchcaps.results import csv_file
 from torchcaps.results.earlier import MODIFIED, split_modified
 from torchcaps.results.typed_row import Setting, TypedRow
 
-__all__ = ["ACCURACY", "AccuracyRow", "add_row", "append_row", "check_record", "read_rows"]
-
 ACCURACY = Path("results/accuracy.csv")
 """The record, relative to the current folder."""
 

@@ -14,8 +14,6 @@ from torchcaps.errors import InputError
 from torchcaps.results.typed_row import TypedRow
 from torchcaps.storage import WriteError, write_bytes
 
-__all__ = ["append", "check_writable", "read"]
-
 LOCK_TIMEOUT_S = 60.0
 """Seconds to wait for another process that adds a row."""
 

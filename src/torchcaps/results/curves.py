@@ -14,8 +14,6 @@ from torchcaps.results.accuracy import AccuracyRow, add_row, read_rows
 from torchcaps.results.typed_row import TypedRow
 from torchcaps.storage import write_bytes, write_text
 
-__all__ = ["CurvePoint", "curve_path", "keep_curve", "merge", "read_curve", "write_curve"]
-
 FORMATS = {
     "epoch": "d",
     "step": "d",

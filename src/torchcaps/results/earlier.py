@@ -2,8 +2,6 @@
 
 from torchcaps.results.typed_row import Setting
 
-__all__ = ["MODIFIED", "split_modified"]
-
 MODIFIED = "modified"
 """Column of that text, which stood in place of ``recipe_epochs`` and ``changes``."""
 

@@ -8,8 +8,6 @@ from torchcaps.results.accuracy import AccuracyRow
 from torchcaps.results.summary import TITLES, Summary, paper_of, recipe_order, summarize
 from torchcaps.results.tables import markdown_table, text_table, write_between
 
-__all__ = ["markdown", "text", "write_page", "write_readme"]
-
 MARK = "results"
 NOTHING = "No finished run is recorded yet.\n"
 MODERN = "-modern"

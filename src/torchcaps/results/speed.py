@@ -9,8 +9,6 @@ from torchcaps.results import csv_file
 from torchcaps.results.tables import markdown_table
 from torchcaps.results.typed_row import TypedRow
 
-__all__ = ["SpeedRow", "append_speed", "headline", "read_speed", "speed_table"]
-
 HEADINGS = ("network", "on", "runs", "batch", "precision", "iterations", "images/s", "MiB", "floor")
 SIZES = ("classes", "side", "pose")
 WAYS = ("floor", "fused", "torch", "dense")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from torchcaps.papers import PAPERS
 from torchcaps.results.accuracy import AccuracyRow
 
-__all__ = ["TITLES", "Summary", "paper_of", "recipe_order", "summarize"]
-
 TITLES = {**{key: paper.label for key, paper in PAPERS.items()}, "demo": "Demo"}
 """Headings in order, by the part of a recipe's name before the slash."""
 

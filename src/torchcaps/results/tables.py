@@ -6,8 +6,6 @@ from pathlib import Path
 from torchcaps.errors import InputError
 from torchcaps.storage import write_text
 
-__all__ = ["markdown_table", "text_table", "write_between"]
-
 Cells = Sequence[str]
 
 

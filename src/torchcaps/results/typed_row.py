@@ -9,8 +9,6 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
-__all__ = ["Column", "Setting", "TypedRow"]
-
 Setting = bool | int | float | str | None
 """A value of a recipe's setting, as JSON can hold it."""
 

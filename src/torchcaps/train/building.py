@@ -18,8 +18,6 @@ from torchcaps.train.norms import use_ghost_batches
 from torchcaps.train.optimizers import coefficients
 from torchcaps.train.process import Process
 
-__all__ = ["check_recipe", "distribute", "make_forward", "make_network", "raise_norm_momentum"]
-
 
 def check_recipe(recipe: Recipe) -> None:
     """Refuse settings that do not fit the network or the loss, before images are loaded."""

@@ -5,8 +5,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["compiled"]
-
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function; leave out a fusion that fails on torch 2.11 for LayerNorm of poses."""

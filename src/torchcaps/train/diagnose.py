@@ -11,8 +11,6 @@ from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.train.step import total_loss
 
-__all__ = ["find_cause"]
-
 
 def find_cause(recipe: Recipe, network: Network, batch: Batch) -> str:
     """Name what stopped being finite first on a batch: the images, a layer's output, a gradient.

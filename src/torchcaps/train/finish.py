@@ -17,8 +17,6 @@ from torchcaps.train.outputs.folder import SPEED_SETTINGS
 from torchcaps.train.process import Process
 from torchcaps.train.run import Run
 
-__all__ = ["finish", "share_row"]
-
 
 def finish(run: Run) -> AccuracyRow:
     """Score the chosen epoch on the test images once, in float32; save its weights and its row.

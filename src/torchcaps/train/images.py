@@ -17,15 +17,6 @@ from torchcaps.preprocessing.images import border_brightness
 from torchcaps.recipes import Recipe
 from torchcaps.train.own_images import TrainedOn, load_own_images
 
-__all__ = [
-    "First",
-    "Sources",
-    "TrainedOn",
-    "describe_preprocessing",
-    "first_pixels",
-    "load_sources",
-]
-
 _Set = ImageSet | Generated
 _Parts = tuple[_Set, _Set | None, _Set | None]
 

@@ -21,8 +21,6 @@ from torchcaps.train.process import Process, join_processes
 from torchcaps.train.run import Run
 from torchcaps.train.signals import Stop, catch_signals
 
-__all__ = ["torch_settings", "train"]
-
 
 def train(recipe: Recipe, options: TrainOptions | None = None) -> AccuracyRow:
     """Train a recipe, score it on the test images and return the row of its results.

@@ -5,8 +5,6 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-__all__ = ["GhostBatchNorm2d", "use_ghost_batches"]
-
 
 @final
 class GhostBatchNorm2d(nn.BatchNorm2d):

@@ -15,15 +15,6 @@ from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
 from torchcaps.routing.base import Routing
 
-__all__ = [
-    "coefficients",
-    "lr_factor",
-    "make_optimizers",
-    "optimizer_tensors",
-    "restore_optimizer",
-    "set_lr",
-]
-
 
 def coefficients(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Return the parameters that climb their routing's objective, with their names."""

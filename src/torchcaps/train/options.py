@@ -6,8 +6,6 @@ from pathlib import Path
 from torchcaps.errors import UsageError
 from torchcaps.train.outputs.report import Reporter
 
-__all__ = ["TrainOptions", "check_seed"]
-
 MAX_SEED = 2**32 - 1
 
 

@@ -23,8 +23,6 @@ from torchcaps.errors import InputError, UsageError
 from torchcaps.models.network import ImageShape
 from torchcaps.recipes import Recipe
 
-__all__ = ["TrainedOn", "load_own_images"]
-
 TrainedOn = Path | Literal["own", "recipe"]
 """Images a network was trained on: a user's folder, those at hand, or those of the recipe."""
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from torchcaps.errors import UsageError
 
-__all__ = ["Process", "choose_device", "join_processes"]
-
 TIMEOUT = timedelta(minutes=10)
 """Time that a process waits for the others."""
 

@@ -31,8 +31,6 @@ from torchcaps.train.process import Process
 from torchcaps.train.signals import InterruptedRunError, Stop
 from torchcaps.train.step import GraphedStep, NonFiniteError, make_step
 
-__all__ = ["Run", "TrainingError"]
-
 
 class TrainingError(TorchcapsError, RuntimeError):
     """A run cannot continue; the message names the cause, the place and the last checkpoint."""

@@ -8,8 +8,6 @@ from types import FrameType
 
 from torchcaps.errors import TorchcapsError
 
-__all__ = ["InterruptedRunError", "Stop", "catch_signals"]
-
 
 class InterruptedRunError(TorchcapsError, RuntimeError):
     """The run was asked to stop and has saved a checkpoint."""

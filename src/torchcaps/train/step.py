@@ -19,8 +19,6 @@ from torchcaps.train.optimizers import make_optimizers
 from torchcaps.train.process import Process
 from torchcaps.votes import Votes
 
-__all__ = ["GraphedStep", "NonFiniteError", "Step", "make_step", "total_loss"]
-
 
 class NonFiniteError(ArithmeticError):
     """The loss or a gradient is NaN or infinite; nothing was updated."""

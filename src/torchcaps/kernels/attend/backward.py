@@ -21,8 +21,6 @@ from torchcaps.kernels.common.tiles import (
     warp_rows,
 )
 
-__all__ = ["attend_backward_kernel", "child_kernel", "weight_kernel"]
-
 
 @triton.jit
 def attend_backward_kernel(

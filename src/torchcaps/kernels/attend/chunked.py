@@ -19,8 +19,6 @@ from torchcaps.kernels.gate import is_exporting, precision
 from torchcaps.tensors import full_precision
 from torchcaps.votes import Votes
 
-__all__ = ["attend_in_chunks", "worth_chunking"]
-
 CPU_CHUNK, GPU_CHUNK = 2**21, 2**27
 """Numbers in the votes of a chunk."""
 

@@ -14,8 +14,6 @@ import triton.language as tl
 
 from torchcaps.kernels.common.tiles import cast_votes, child_range, open_links, open_tile
 
-__all__ = ["attend_kernel"]
-
 
 @triton.jit
 def attend_kernel(

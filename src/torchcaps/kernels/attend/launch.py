@@ -10,8 +10,6 @@ from torchcaps.kernels.common.fold import fold
 from torchcaps.kernels.common.layout import MAX_BUFFER_BYTES, ROWS, Layout
 from torchcaps.kernels.common.partition import split_children
 
-__all__ = ["attend_backward", "attend_forward"]
-
 
 def attend_forward(
     layout: Layout, parents: Tensor, scale: float, leaky: bool

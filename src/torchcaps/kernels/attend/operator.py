@@ -7,8 +7,6 @@ from torch import Tensor
 from torchcaps.kernels.common.operators import layout_of, operands, operator
 from torchcaps.votes import Votes
 
-__all__ = ["attend", "backward_shapes"]
-
 
 def attend(
     votes: Votes, parents: Tensor, *, scale: float = 1.0, leaky: bool = False

@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["VoteArguments", "VoteSizes"]
-
 
 class VoteArguments(NamedTuple):
     """The votes of one call as kernels receive them: pointers and sizes known at launch.

@@ -8,8 +8,6 @@ from torch import Tensor
 from torchcaps.kernels.common.layout import Layout, copied
 from torchcaps.kernels.common.partition import ceil_div
 
-__all__ = ["Blocks"]
-
 TARGET_PROGRAMS = 528
 """Programs that fill a large GPU: four on each of 132 multiprocessors."""
 

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from torchcaps.kernels.common.layout import Layout
 
-__all__ = ["fold", "fold_kernel"]
-
 BLOCK = 1024
 
 

@@ -15,8 +15,6 @@ from torchcaps.kernels.common.arguments import VoteArguments, VoteSizes
 from torchcaps.kernels.common.partition import ceil_div
 from torchcaps.kernels.gate import is_interpreted, next_power
 
-__all__ = ["MAX_BUFFER_BYTES", "ROWS", "Layout", "copied"]
-
 ROWS = 64
 """Rows of a tile."""
 

@@ -12,8 +12,6 @@ from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.gate import lowered
 from torchcaps.votes import Votes, Window
 
-__all__ = ["layout_of", "operands", "operator"]
-
 WHOLE = Window((1, 1))
 
 

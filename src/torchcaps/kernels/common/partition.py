@@ -1,7 +1,5 @@
 """The split of the children over programs."""
 
-__all__ = ["MAX_CONCURRENT_PROGRAMS", "ceil_div", "split_children"]
-
 MAX_CONCURRENT_PROGRAMS = 264
 """Programs that a large GPU runs at the same time, limited by registers."""
 

@@ -13,24 +13,6 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-__all__ = [
-    "Links",
-    "Tile",
-    "cast_votes",
-    "child_offset",
-    "child_range",
-    "load_children",
-    "open_links",
-    "open_tile",
-    "parent_columns",
-    "parent_offsets",
-    "plain_rows",
-    "transposed_offsets",
-    "two_products",
-    "warp_rows",
-    "window_origin",
-]
-
 
 class Tile(NamedTuple):
     """The tile of one program: pointers to what its rows and columns read, and masks."""

@@ -8,8 +8,6 @@ capsules this leaves two thirds of the multiplications.
 import triton
 import triton.language as tl
 
-__all__ = ["wide_conv_kernel"]
-
 
 @triton.jit
 def _taps(

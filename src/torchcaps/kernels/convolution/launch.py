@@ -10,8 +10,6 @@ from torch import Tensor
 from torchcaps.kernels.convolution.kernel import wide_conv_kernel
 from torchcaps.kernels.gate import is_interpreted
 
-__all__ = ["wide_conv"]
-
 MULTIPROCESSORS = 132
 
 

@@ -9,8 +9,6 @@ from torch.nn import functional
 from torchcaps.kernels.common.operators import operator
 from torchcaps.kernels.gate import is_exporting, is_on_gpu, machine_obstacle
 
-__all__ = ["convolve"]
-
 MIN_IMAGES = 64
 """Smallest batch for which the kernel is faster: a program takes 128 images."""
 

@@ -20,8 +20,6 @@ from torchcaps.kernels.moments.forward import (
     vote_distance,
 )
 
-__all__ = ["moments_backward_kernel", "survey_backward_kernel"]
-
 
 @triton.jit
 def load_couplings(couplings, i, links, sizes: tl.constexpr):

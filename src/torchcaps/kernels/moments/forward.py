@@ -18,17 +18,6 @@ import triton.language as tl
 
 from torchcaps.kernels.common.tiles import cast_votes, child_range, open_links, open_tile
 
-__all__ = [
-    "Form",
-    "evaluate",
-    "load_activations",
-    "load_form",
-    "moments_kernel",
-    "store_moments",
-    "survey_kernel",
-    "vote_distance",
-]
-
 
 class Form(NamedTuple):
     """A quadratic form of votes, in their distance from a center; None is zero.

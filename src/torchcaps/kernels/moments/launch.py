@@ -21,8 +21,6 @@ from torchcaps.kernels.moments.products_launch import (
 from torchcaps.kernels.moments.vote_gradients import gaussian_child_kernel, gaussian_weight_kernel
 from torchcaps.tensors import logsumexp_over, sum_over
 
-__all__ = ["Moments", "moments_backward", "moments_forward"]
-
 
 @dataclass(frozen=True)
 class Moments:

@@ -8,8 +8,6 @@ from torch import Tensor
 from torchcaps.kernels.common.operators import layout_of, operands, operator
 from torchcaps.votes import Votes
 
-__all__ = ["fitted", "moments", "moved_center"]
-
 
 def moments(
     votes: Votes,

@@ -31,8 +31,6 @@ from torchcaps.kernels.common.tiles import (
     window_origin,
 )
 
-__all__ = ["Slopes", "product_child_kernel", "product_weight_kernel"]
-
 
 class Slopes(NamedTuple):
     """F, F', H and H': slopes of shares and logits where a vote is zero, and how they rise."""

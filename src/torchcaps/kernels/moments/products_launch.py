@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from torchcaps.kernels.moments.forward import Form
     from torchcaps.kernels.moments.launch import Moments
 
-__all__ = ["can_use_products", "product_gradients", "uniform_backward", "uniform_forward"]
-
 BLOCK = 4
 """Children at a time: four rows of four numbers make the 16 that a matrix product needs."""
 

@@ -28,8 +28,6 @@ from torchcaps.kernels.common.tiles import (
     window_origin,
 )
 
-__all__ = ["uniform_child_kernel", "uniform_moments_kernel", "uniform_weight_kernel"]
-
 
 @triton.jit
 def halves(x, operand: tl.constexpr):

@@ -19,8 +19,6 @@ from torchcaps.kernels.common.tiles import (
     transposed_offsets,
 )
 
-__all__ = ["gaussian_child_kernel", "gaussian_weight_kernel"]
-
 
 class Slopes(NamedTuple):
     """Center, f and h of the moments, and f' and h' of the logits, for a tile."""

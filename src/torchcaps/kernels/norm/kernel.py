@@ -8,8 +8,6 @@ order.
 import triton
 import triton.language as tl
 
-__all__ = ["pose_norm_backward_kernel", "pose_norm_kernel"]
-
 
 @triton.jit
 def _normalized(poses, offsets, mask, d: tl.constexpr, eps):

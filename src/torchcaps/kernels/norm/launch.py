@@ -7,8 +7,6 @@ from torchcaps.kernels.common.partition import ceil_div
 from torchcaps.kernels.gate import next_power
 from torchcaps.kernels.norm.kernel import pose_norm_backward_kernel, pose_norm_kernel
 
-__all__ = ["norm_backward", "norm_forward"]
-
 PROGRAMS = 1056
 """Programs of the backward pass: eight on each of 132 multiprocessors."""
 

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torchcaps.kernels.common.operators import operator
 from torchcaps.kernels.gate import is_on_gpu, machine_obstacle
 
-__all__ = ["pose_norm"]
-
 MAX_SIZE = 256
 """Numbers in a pose that a program can hold."""
 

@@ -28,8 +28,6 @@ from torchcaps.kernels.pairwise.forward import (
     load_affine,
 )
 
-__all__ = ["pairwise_child_kernel", "pairwise_weight_kernel"]
-
 
 @triton.jit
 def pairwise_child_kernel(

@@ -16,16 +16,6 @@ import triton.language as tl
 
 from torchcaps.kernels.common.tiles import cast_votes, child_range, open_links, open_tile
 
-__all__ = [
-    "Affine",
-    "affine_offsets",
-    "apply_affine",
-    "inverse_length",
-    "links_kernel",
-    "load_affine",
-    "sums_kernel",
-]
-
 
 class Affine(NamedTuple):
     """Scale and bias of votes ``[i e j]``, or None, and their strides.

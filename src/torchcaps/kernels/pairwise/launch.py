@@ -15,8 +15,6 @@ from torchcaps.kernels.gate import next_power
 from torchcaps.kernels.pairwise.backward import pairwise_child_kernel, pairwise_weight_kernel
 from torchcaps.kernels.pairwise.forward import Affine, links_kernel, sums_kernel
 
-__all__ = ["AffineVotes", "pairwise_backward", "pairwise_links", "pairwise_sums", "weighted_total"]
-
 
 @dataclass(frozen=True)
 class AffineVotes:

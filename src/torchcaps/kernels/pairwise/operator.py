@@ -12,8 +12,6 @@ from torchcaps.votes import Votes
 if TYPE_CHECKING:
     from torchcaps.kernels.pairwise.launch import AffineVotes
 
-__all__ = ["pairwise_links", "pairwise_sums"]
-
 
 def pairwise_sums(votes: Votes, *, normalize: bool) -> tuple[Tensor, Tensor]:
     """Return sums over children of votes that are not cast, and of their squares, ``[b j e]``.

@@ -16,8 +16,6 @@ from torchcaps.models.zoo import NAME, ZOO, build
 from torchcaps.preprocessing import Preprocessing
 from torchcaps.storage import write_bytes
 
-__all__ = ["architecture", "describe", "load", "load_weights", "save", "save_packed"]
-
 KEY = "torchcaps"
 HASH = "data_sha256"
 """Metadata key for the hash of the data after the header; files of earlier versions have none."""

@@ -8,8 +8,6 @@ from huggingface_hub import ModelHubMixin, hf_hub_download
 from torchcaps.models.network import Network
 from torchcaps.models.weights.files import architecture, load, save
 
-__all__ = ["HubNetwork"]
-
 FILE = "model.safetensors"
 
 CARD = """---

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from torchcaps.errors import InputError, UsageError
 
-__all__ = ["STORES", "Tensors", "check_store", "fold", "pack", "unpack"]
-
 STORES = ("int8", "float16")
 SCALE = ".int8_scale"
 MIN_INT8_ELEMENTS = 1 << 16

@@ -8,16 +8,6 @@ from torchcaps.models.network import Network
 from torchcaps.models.weights.files import describe, load
 from torchcaps.models.zoo import ZOO
 
-__all__ = [
-    "MAX_WEIGHT_BYTES",
-    "facts",
-    "file_name",
-    "find_shipped",
-    "load_shipped",
-    "shipped",
-    "weights_folder",
-]
-
 MAX_WEIGHT_BYTES = 20_000_000
 """Largest size of one file."""
 

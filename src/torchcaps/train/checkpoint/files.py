@@ -42,17 +42,6 @@ from torchcaps.train.checkpoint.manifest import (
     write_manifest,
 )
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "checkpoints",
-    "load_checkpoint",
-    "newest_checkpoint",
-    "prune",
-    "save_checkpoint",
-    "sweep",
-]
-
 
 class CheckpointError(TorchcapsError, ValueError):
     """A checkpoint cannot be written or read: path, cause and remedy in one sentence."""

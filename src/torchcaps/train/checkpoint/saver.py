@@ -10,8 +10,6 @@ from torch import Tensor
 
 from torchcaps.train.checkpoint.files import prune, save_checkpoint
 
-__all__ = ["Saver"]
-
 
 class Saver:
     """A background writer of one checkpoint at a time.

@@ -14,8 +14,6 @@ from torchcaps.train.optimizers import optimizer_tensors, restore_optimizer
 from torchcaps.train.process import Process
 from torchcaps.train.step import Step
 
-__all__ = ["Progress", "capture", "restore", "restore_weights", "share_checkpoint"]
-
 
 @dataclass
 class Progress:

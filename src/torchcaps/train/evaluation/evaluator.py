@@ -16,8 +16,6 @@ from torchcaps.train.images import Sources
 from torchcaps.train.process import Process
 from torchcaps.train.signals import Stop
 
-__all__ = ["NORMS", "STATISTICS_IMAGES", "Evaluator", "recompute_statistics", "update_average"]
-
 STATISTICS_IMAGES = 10_000
 """Training images that the statistics of averaged weights are computed on."""
 

@@ -25,10 +25,9 @@ from torchcaps.train.evaluation.trained import (
     find_training_images,
     load_trained,
 )
-from torchcaps.train.images import Sources, TrainedOn, first_pixels, load_sources
+from torchcaps.train.images import Sources, first_pixels, load_sources
+from torchcaps.train.own_images import TrainedOn
 from torchcaps.train.process import Process, choose_device
-
-__all__ = ["evaluate_files"]
 
 
 def evaluate_files(

@@ -16,8 +16,6 @@ from torchcaps.train.evaluation.files import evaluate_files
 from torchcaps.train.evaluation.trained import load_trained
 from torchcaps.train.outputs.folder import RunFolder, default_folder
 
-__all__ = ["finished_runs", "record_run", "ship"]
-
 TOLERANCE = 0.05
 """Percentage points by which the accuracy of packed weights may differ from the run's."""
 

@@ -14,8 +14,6 @@ from torchcaps.models import predict
 from torchcaps.recipes import Measure
 from torchcaps.train.process import Process
 
-__all__ = ["Score", "autocast", "right", "score", "targets_of", "tensor_float"]
-
 
 class Score(NamedTuple):
     """The number of images classified right, and of all images scored."""

@@ -14,20 +14,8 @@ from torchcaps.models.weights.pretrained import find_shipped
 from torchcaps.preprocessing import Preprocessing
 from torchcaps.recipes import RECIPES, Recipe, get
 from torchcaps.recipes.preprocessing import preprocessing_of
-from torchcaps.train.images import TrainedOn
 from torchcaps.train.outputs.folder import RunFolder
-
-__all__ = [
-    "check_held_out",
-    "check_recipe_known",
-    "description_of",
-    "find_classes",
-    "find_recipe",
-    "find_trained",
-    "find_training_images",
-    "find_weights",
-    "load_trained",
-]
+from torchcaps.train.own_images import TrainedOn
 
 
 def find_trained(path: Path) -> Path:

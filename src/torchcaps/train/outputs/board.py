@@ -13,8 +13,6 @@ from torchcaps.train.images import Sources
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["Board"]
-
 
 class Board:
     """A writer of TensorBoard events; does nothing where tensorboard is not installed.

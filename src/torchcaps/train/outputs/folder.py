@@ -23,8 +23,6 @@ from torchcaps.results import AccuracyRow, CurvePoint
 from torchcaps.storage import append_line, read_lines, write_text
 from torchcaps.train.checkpoint.files import checkpoints
 
-__all__ = ["SPEED_SETTINGS", "RunFolder", "default_folder", "describe_run", "is_unfinished"]
-
 FILES = (
     "run.json",
     "metrics.jsonl",

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple, TextIO
 
 from torchcaps.results import CurvePoint
 
-__all__ = ["Bar", "Lines", "Now", "Reporter", "reporter_for"]
-
 
 class Now(NamedTuple):
     """The state of a run between two steps.

@@ -4,8 +4,6 @@ import time
 
 import torch
 
-__all__ = ["Throughput"]
-
 
 class Throughput:
     """Images per second of the training steps alone; the clock runs only during steps."""
