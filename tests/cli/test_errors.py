@@ -1,4 +1,4 @@
-"""How the command line reports mistakes of the user, failures and bugs."""
+"""Reports of the command line on user mistakes, failures and bugs."""
 
 import errno
 import subprocess

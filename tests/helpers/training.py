@@ -33,7 +33,7 @@ class Listener(Reporter):
 
 
 class BrokenError(Exception):
-    """What a test breaks a run with."""
+    """An error that a test raises to break a run."""
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:

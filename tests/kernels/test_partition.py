@@ -1,4 +1,4 @@
-"""How the work of a kernel is split over programs."""
+"""The partition of a kernel's work over programs."""
 
 import pytest
 

@@ -41,7 +41,7 @@ def accuracy(name: str, scores: torch.Tensor, batch: Batch) -> float:
 
 
 def is_near(score: float, name: str) -> bool:
-    """Whether the accuracy on 1,000 images is within three standard errors of the row's."""
+    """Return whether the accuracy on 1,000 images is within three standard errors of the row's."""
     row: float = facts()[name]["test"] / 100
     return bool(abs(score - 100 * row) <= 300 * (row * (1 - row) / COUNT) ** 0.5)
 

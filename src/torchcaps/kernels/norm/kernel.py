@@ -1,4 +1,4 @@
-"""Triton kernels of LayerNorm over poses: many short rows, of which a program takes hundreds.
+"""Triton kernels of LayerNorm over poses: a program normalizes hundreds of short rows.
 
 PyTorch gives every row a block of threads. For poses of 16 numbers that takes most of a training
 step without ``torch.compile``. Every program sums over its rows; the sums are then added in a fixed
