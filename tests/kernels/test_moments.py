@@ -113,3 +113,16 @@ def test_the_moments_operator_keeps_its_promises(what: str) -> None:
     forms = (constant, linear, square)
     arguments = (poses, weight, None, activations, center, *forms, child, window)
     library.opcheck(torch.ops.torchcaps.moments.default, arguments)
+
+
+@pytest.mark.parametrize("d_parent", [64, 256])
+def test_one_parent_with_a_wide_pose_is_routed_like_by_the_plain_function(d_parent: int) -> None:
+    torch.manual_seed(0)
+    votes = Votes(torch.randn(2, 3, 8), torch.randn(3, 1, 8, d_parent))
+    activations = torch.rand(2, 3)
+    fused, plain = (
+        route(tc.EMRouting(sizes_for(votes), implementation=way), votes, activations)
+        for way in ("fused", "torch")
+    )
+    for got, expected in zip(fused, plain, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
