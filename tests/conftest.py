@@ -18,6 +18,11 @@ def _compile_once() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _same_numbers_every_time() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def _forget_compiled_graphs() -> Iterator[None]:
     yield
     if "torch._dynamo" in sys.modules:

@@ -130,9 +130,10 @@ def test_another_size_keeps_the_aspect_ratio_and_the_center() -> None:
     torch.testing.assert_close(record(flat), torch.full((3, 1, 28, 28), 0.5))
 
 
+RAMP = torch.linspace(0, 1, 28 * 28).view(1, 28, 28)
 BAD: list[tuple[Any, str | None]] = [
-    (torch.rand(1, 28, 28) * 255, "pixels are between 0.* give uint8, or floats between 0 and 1"),
-    (torch.rand(1, 28, 28) - 0.5, "are not normalized yet"),
+    (RAMP * 255, "pixels are between 0 and 255: give uint8, or floats between 0 and 1"),
+    (RAMP - 0.5, "are not normalized yet"),
     (torch.full((28, 28), float("nan")), "between nan and nan"),
     (torch.zeros(28, 28, dtype=torch.long), "not torch.int64"),
     (np.zeros((28, 28), np.uint16), "not torch.uint16|not uint16"),
