@@ -51,7 +51,9 @@ def test_the_first_screen_says_what_is_there_and_no_more() -> None:
 
 def test_the_demo_table_names_every_routing() -> None:
     rows = re.findall(r"^\| ([\w-]+) \|.+\| [\d.]+ % \|$", README.read_text(), flags=re.MULTILINE)
-    assert [f"demo/strokes-{name}" for name in rows] == [n for n in RECIPES if n.startswith("demo")]
+    assert [f"demo/strokes-{name}" for name in rows] == [
+        n for n in RECIPES if n.startswith("demo/strokes")
+    ]
 
 
 def test_the_table_of_networks_is_the_one_the_command_prints() -> None:
