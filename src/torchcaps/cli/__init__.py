@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from torchcaps.cli.bench import bench
+from torchcaps.cli.campaign import campaign
 from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
 from torchcaps.cli.figures import figures
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command("list")(list_recipes)
 app.command()(train)
+app.command()(campaign)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(figures)

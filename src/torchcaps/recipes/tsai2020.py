@@ -201,16 +201,26 @@ def modern() -> list[Recipe]:
         )
         for pose in ("matrix", "vector")
     ]
-    cifar10 = modernize(
-        rows["tsai2020/cifar10-resnet"],
+    return [*recipes, *_modern_cifar(rows)]
+
+
+def _modern_cifar(rows: dict[str, Recipe]) -> list[Recipe]:
+    """Return the ResNet networks, and on CIFAR-100 ResNet-18 with the same training beside."""
+    notes = (
         "SGD with Nesterov momentum, one cycle to 0.4, batch 512, label smoothing 0.1, a 14x14 "
-        "cutout; all 50,000 images, last epoch.",
-        train_transforms=(PadCrop(4), Flip(), NORMALIZE, Cutout(14)),
-        label_smoothing=0.1,
-        optimizer=NESTEROV,
-        lr=0.4,
-        weight_decay=5e-4,
-        decay_all=True,
-        epochs=300,
+        "cutout; all 50,000 images, last epoch."
     )
-    return [*recipes, cifar10]
+    return [
+        modernize(
+            rows[f"tsai2020/{name}"],
+            notes,
+            train_transforms=(PadCrop(4), Flip(), NORMALIZE, Cutout(14)),
+            label_smoothing=0.1,
+            optimizer=NESTEROV,
+            lr=0.4,
+            weight_decay=5e-4,
+            decay_all=True,
+            epochs=300,
+        )
+        for name in ("cifar10-resnet", "cifar100-resnet", "cifar100-resnet18")
+    ]
