@@ -1,4 +1,4 @@
-"""Draw results/speed.csv on logarithmic axes and write its tables into README and docs/speed.md.
+"""Draw results/speed.csv on logarithmic axes and write the tables of docs/speed.md.
 
 PYTHONPATH=src python benchmarks/plots.py [FOLDER OF THE PLOTS]
 """
@@ -58,8 +58,9 @@ def main() -> None:
         done = draw(kind, folder)
         sys.stdout.write(f"{kind}: {'drawn' if done else 'not enough rows'}\n")
     rows = read_speed(ROOT / "results" / "speed.csv")
-    write_between(ROOT / "README.md", "speed", speed_table(headline(rows)))
-    write_between(ROOT / "docs" / "speed.md", "speed", speed_table(rows))
+    page = ROOT / "docs" / "speed.md"
+    write_between(page, "headline", speed_table(headline(rows)))
+    write_between(page, "speed", speed_table(rows))
 
 
 if __name__ == "__main__":

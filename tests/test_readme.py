@@ -2,15 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from helpers.documents import run_examples
 from torchcaps.cli import app
-from torchcaps.models import ZOO
 from torchcaps.models.weights.pretrained import shipped
+from torchcaps.papers import PAPERS
 from torchcaps.recipes import RECIPES
 
 README = Path(__file__).parents[1] / "README.md"
@@ -20,33 +20,21 @@ def test_the_examples_run_and_give_the_shapes_they_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 7
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
-        for line in block.splitlines():
-            claim = re.match(r"((?:routed|out|batch)\.[\w.]+) *# (\[[\d, ]+\])", line)
-            if claim:
-                shape = list(eval(claim[1], names).shape)
-                assert str(shape) == claim[2]
-    torch.testing.assert_close(names["routed"].couplings.sum(-1), torch.ones(2, 1152))
+    names = run_examples(README)
     assert names["net"].n_parameters == 1_828_817
-    assert names["out"].poses.shape == (2, 10, 16)
     assert names["couplings"].shape == (2, 6, 3)
+    torch.testing.assert_close(names["couplings"].sum(-1), torch.ones(2, 6))
 
 
-def test_the_first_screen_says_what_is_there_and_no_more() -> None:
-    readme = README.read_text()
-    first = readme.partition("```")[0]
-    speed = readme.partition("<!-- speed -->")[2].partition("<!-- /speed -->")[0]
-    cells = {cell.strip() for cell in speed.replace(",", "").split("|")}
-    claimed = re.findall(r"(\b\d+ %|\b\d{3,}\b)(?! networks| recipes)", first.replace(",", ""))
-    assert len(claimed) == 6
-    assert set(claimed) <= cells
-    for kind, known in (("networks", ZOO), ("recipes", RECIPES)):
-        published = [name for name in known if not name.startswith("demo/")]
-        assert f"{len(published)} {kind}" in first
+def test_the_readme_fits_two_screens() -> None:
+    assert len(README.read_text().splitlines()) <= 160
+
+
+def test_the_line_of_speed_quotes_the_page_of_speeds() -> None:
+    (line,) = re.findall(r"^\*\*Speed\.\*\*.*\n.*", README.read_text(), flags=re.MULTILINE)
+    rows = (README.parent / "docs/speed.md").read_text().splitlines()
+    images, share = re.findall(r"([\d,]+) images/s|(\d+ %)", line)
+    assert any(f"| {images[0]} |" in row and f"| {share[1]} |" in row for row in rows)
 
 
 def test_the_demo_table_names_every_routing() -> None:
@@ -81,6 +69,8 @@ def test_networks_that_documents_open_by_name_are_shipped() -> None:
         "docs/networks.md",
         "docs/looking-inside.md",
         "docs/results.md",
+        "docs/runs.md",
+        *(f"docs/papers/{key}.md" for key in PAPERS),
     ],
 )
 def test_documents_fit_their_width(document: str) -> None:

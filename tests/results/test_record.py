@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,18 @@ from torchcaps.data import missing_files
 from torchcaps.models.weights.files import describe
 from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, facts, shipped
 from torchcaps.models.zoo import count_parameters
+from torchcaps.papers import PAPERS
 from torchcaps.recipes import RECIPES
-from torchcaps.results import ACCURACY, curve_path, read_rows, write_page, write_readme
+from torchcaps.results import (
+    ACCURACY,
+    AccuracyRow,
+    curve_path,
+    read_rows,
+    write_page,
+    write_paper,
+    write_readme,
+    write_runs,
+)
 from torchcaps.train.evaluation.files import evaluate_files
 from torchcaps.train.evaluation.publish import TOLERANCE
 
@@ -23,10 +34,16 @@ MOST_TOGETHER = 50_000_000
 SHIPPED = shipped()
 
 
-def test_the_readme_and_the_page_are_in_step_with_the_record(tmp_path: Path) -> None:
+def test_the_readme_and_the_pages_are_in_step_with_the_record(tmp_path: Path) -> None:
     rows = read_rows(ROOT / ACCURACY)
-    page = partial(write_page, weights=facts())
-    for name, write in (("README.md", write_readme), ("docs/results.md", page)):
+    pages: dict[str, Callable[[Path, list[AccuracyRow]], bool]] = {
+        "README.md": write_readme,
+        "docs/results.md": lambda page, rows: write_page(page, rows, facts()),
+        "docs/runs.md": write_runs,
+    }
+    for key in PAPERS:
+        pages[f"docs/papers/{key}.md"] = partial(write_paper, key)
+    for name, write in pages.items():
         copy = tmp_path / Path(name).name
         copy.write_text((ROOT / name).read_text())
         assert not write(copy, rows)

@@ -25,6 +25,7 @@ from torchcaps.results import (
     write_curve,
     write_page,
     write_readme,
+    write_runs,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -223,17 +224,21 @@ def test_runs_of_fewer_epochs_say_so_and_stay_apart() -> None:
     )
 
 
-def test_a_page_shows_every_run(tmp_path: Path) -> None:
+def test_one_page_shows_the_headlines_and_one_every_run(tmp_path: Path) -> None:
     page = tmp_path / "results.md"
     page.write_text("mine\n<!-- results -->\n<!-- /results -->\n")
     rows = [row(), row(seed=1, epochs=60, changes={"lr": 0.1}, dirty=True)]
     weights = {"sabour2017/mnist": {"test": 99.7, "seed": 0, "store": "int8", "bytes": 8_558_720}}
     assert write_page(page, rows, weights)
     written = page.read_text()
-    assert written.startswith(f"mine\n<!-- results -->\n{markdown(rows)}\n### Shipped weights\n")
-    assert "| sabour2017/mnist | 99.70 | 0 | int8 | 8,558,720 |\n\n### Every run\n" in written
-    assert "| 60 of 640 | 300 | 900 | lr=0.1, uncommitted code | abc1234 |" in written
+    assert written.startswith("mine\n<!-- results -->\nNo network is recorded both")
+    assert "| sabour2017/mnist | 99.70 | 0 | int8 | 8,558,720 |\n<!-- /results -->" in written
     assert not write_page(page, rows, weights)
+    assert write_runs(page, rows)
+    written = page.read_text()
+    assert written.startswith(f"mine\n<!-- results -->\n{markdown(rows)}\n### Every run\n")
+    assert "| 60 of 640 | 300 | 900 | lr=0.1, uncommitted code | abc1234 |" in written
+    assert not write_runs(page, rows)
 
 
 def test_a_curve_is_short_and_keeps_its_ends_and_its_best(tmp_path: Path) -> None:
@@ -309,10 +314,16 @@ def test_the_tables_show_ours_beside_the_papers() -> None:
 def test_a_readme_is_written_between_its_marks_alone(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("before\n<!-- results -->\nold\n<!-- /results -->\nafter\n")
-    assert write_readme(readme, [row()])
-    written = readme.read_text()
-    assert written == f"before\n<!-- results -->\n{markdown([row()])}<!-- /results -->\nafter\n"
-    assert not write_readme(readme, [row()])
+    rows = [row(), row("sabour2017/mnist-modern"), row("choi2019/mnist")]
+    assert write_readme(readme, rows)
+    assert readme.read_text() == (
+        "before\n<!-- results -->\n"
+        "| network | parameters | paper | ours, as published | ours, trained as today |\n"
+        "|---|---|---|---|---|\n"
+        "| sabour2017/mnist | 8,215,728 | 99.75 | 99.70 (n = 1) | 99.70 (n = 1) |\n"
+        "<!-- /results -->\nafter\n"
+    )
+    assert not write_readme(readme, rows)
     readme.write_text("no marks")
     with pytest.raises(ValueError, match="has no <!-- results -->"):
         write_readme(readme, [])
@@ -346,7 +357,7 @@ def test_long_changes_have_curves_of_their_own() -> None:
 def test_a_bar_in_a_change_does_not_divide_a_table(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- results -->\n<!-- /results -->\n")
-    write_page(page, [row(changes={"data": "/a|b"})], {})
+    write_runs(page, [row(changes={"data": "/a|b"})])
     (line,) = (line for line in page.read_text().splitlines() if "data=" in line)
     assert r"data=/a\|b" in line
 

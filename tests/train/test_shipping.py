@@ -12,6 +12,7 @@ import torchcaps as tc
 from helpers.commands import invoke, refused
 from torchcaps.analysis import open_subject
 from torchcaps.models.weights.files import describe
+from torchcaps.papers import PAPERS
 from torchcaps.results import read_rows
 from torchcaps.train.evaluation import files as scoring, publish as recording
 from torchcaps.train.evaluation.publish import TOLERANCE
@@ -95,17 +96,19 @@ def test_a_record_says_how_many_epochs_the_recipe_asks_for(weights: Path) -> Non
 
 def test_shipping_writes_the_tables_when_asked(trained: Path, weights: Path) -> None:
     marks = "<!-- results -->\n<!-- /results -->\n"
-    Path("docs").mkdir()
-    for name in ("README.md", "docs/results.md"):
+    Path("docs/papers").mkdir(parents=True)
+    papers = [f"docs/papers/{key}.md" for key in PAPERS]
+    for name in ("README.md", "docs/results.md", "docs/runs.md", *papers):
         Path(name).write_text(marks)
     result = invoke("ship", trained / "run" / "seed0", "--device", "cpu", "--write")
     assert result.exit_code == 0, result.output
     assert "seed 0" in result.stdout
     assert "No finished run is recorded" in Path("README.md").read_text()
-    page = Path("docs/results.md").read_text()
-    assert "### Shipped weights" in page
-    assert "### Every run" in page
-    assert page.count("| demo/strokes-attention |") == 2
+    for name, title in (("results", "Shipped weights"), ("runs", "Every run")):
+        page = Path(f"docs/{name}.md").read_text()
+        assert f"### {title}" in page
+        assert page.count("| demo/strokes-attention |") == 1
+    assert "| mnist | 99.75 ± 0.005 | not measured |" in Path(papers[0]).read_text()
 
 
 def test_a_recipe_s_name_is_its_folder_in_runs(trained: Path, weights: Path) -> None:

@@ -11,7 +11,8 @@ from torchcaps.errors import InputError
 
 Record = Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")]
 Write = Annotated[
-    bool, typer.Option("--write", help="Write the tables into README.md and docs/results.md too.")
+    bool,
+    typer.Option("--write", help="Write the tables of README.md and docs too."),
 ]
 
 
@@ -100,8 +101,12 @@ def ship(
 
 def _write_tables(record: Path) -> None:
     from torchcaps.models.weights.pretrained import facts
-    from torchcaps.results import read_rows, write_page, write_readme
+    from torchcaps.papers import PAPERS
+    from torchcaps.results import read_rows, write_page, write_paper, write_readme, write_runs
 
     rows = read_rows(record)
     write_readme("README.md", rows)
     write_page("docs/results.md", rows, facts())
+    write_runs("docs/runs.md", rows)
+    for paper in PAPERS:
+        write_paper(paper, f"docs/papers/{paper}.md", rows)

@@ -28,7 +28,9 @@ from torchcaps.results.pages import (
     markdown as markdown,
     text as text,
     write_page as write_page,
+    write_paper as write_paper,
     write_readme as write_readme,
+    write_runs as write_runs,
 )
 from torchcaps.results.speed import (
     SpeedRow as SpeedRow,

@@ -1,15 +1,17 @@
-"""Our results beside the papers' numbers: for a terminal, the README and the page of results."""
+"""Our results beside the papers' numbers: for a terminal, the README and the pages of results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchcaps.recipes import RECIPES
 from torchcaps.results.accuracy import AccuracyRow
 from torchcaps.results.summary import TITLES, Summary, paper_of, recipe_order, summarize
 from torchcaps.results.tables import markdown_table, text_table, write_between
 
 MARK = "results"
 NOTHING = "No finished run is recorded yet.\n"
+NO_PAIRS = "No network is recorded both as published and as trained today."
 MODERN = "-modern"
 """Suffix of the recipe that trains a published network with today's methods."""
 
@@ -19,6 +21,7 @@ SUPERSEDED = "superseded"
 HEADINGS = ("recipe", "paper", "ours", "best", "seeds", "epochs", "seconds", "images/s", "device")
 PAIR_TITLE = "As published, and as one would train today"
 PAIR_HEADINGS = ("network", "parameters", "paper", "ours, as published", "ours, trained as today")
+PAPER_HEADINGS = ("recipe", "paper", "ours, as published", "ours, trained as today")
 FILE_HEADINGS = ("recipe", "test", "seed", "stored as", "bytes")
 RUN_HEADINGS = (
     *("recipe", "seed", "test", "validation", "parameters", "epochs", "seconds"),
@@ -47,31 +50,71 @@ def text(rows: Iterable[AccuracyRow]) -> str:
 
 
 def write_readme(readme: str | Path, rows: Iterable[AccuracyRow]) -> bool:
-    """Write the tables between the marks of a README; return whether it changed."""
-    return write_between(readme, MARK, markdown(rows).removesuffix("\n"))
+    """Write the headline table between the marks of a README; return whether it changed."""
+    return write_between(readme, MARK, _headline(rows))
 
 
 def write_page(
     page: str | Path, rows: Iterable[AccuracyRow], weights: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Write the tables, the shipped weights and every run between the marks of a page.
+    """Write the headline table and the shipped weights between the marks of a page.
 
     Args:
         page: the file.
         rows: the rows of the record.
         weights: test accuracy, seed, storage type and bytes of each shipped file, by recipe.
     """
-    rows = list(rows)
-    parts = [markdown(rows)]
+    parts = [f"{_headline(rows)}\n"]
     if weights:
         names = sorted(weights, key=recipe_order)
         parts.append(
             _section("Shipped weights", FILE_HEADINGS, [_file_cells(n, weights[n]) for n in names])
         )
+    return write_between(page, MARK, "\n".join(parts).removesuffix("\n"))
+
+
+def write_runs(page: str | Path, rows: Iterable[AccuracyRow]) -> bool:
+    """Write one table per paper and every run between the marks of a page."""
+    rows = list(rows)
+    parts = [_section(*table) for table in _tables(rows) if table[0] != PAIR_TITLE]
     if rows:
         runs = sorted(rows, key=lambda row: recipe_order(row.recipe))
         parts.append(_section("Every run", RUN_HEADINGS, [_run_cells(row) for row in runs]))
-    return write_between(page, MARK, "\n".join(parts).removesuffix("\n"))
+    return write_between(page, MARK, "\n".join(parts).removesuffix("\n") or NOTHING.strip())
+
+
+def write_paper(paper: str, page: str | Path, rows: Iterable[AccuracyRow]) -> bool:
+    """Write a table for each table and figure of a paper between the marks of its page.
+
+    Args:
+        paper: the paper's key, such as ``"sabour2017"``.
+        page: the file.
+        rows: the rows of the record.
+    """
+    longest = _longest(summarize(rows))
+    tables: dict[str, list[Sequence[str]]] = {}
+    for name, recipe in RECIPES.items():
+        if paper_of(name) == paper and not name.endswith(MODERN):
+            published = recipe.published
+            modern = longest.get(name + MODERN)
+            cells = (
+                name.partition("/")[2],
+                _percent(published.value)
+                + ("" if published.spread is None else f" ± {published.spread:g}"),
+                _result(longest[name]) if name in longest else "not measured",
+                "" if modern is None else _result(modern),
+            )
+            tables.setdefault(published.where, []).append(cells)
+    sections = [_section(where, PAPER_HEADINGS, cells) for where, cells in tables.items()]
+    return write_between(page, MARK, "\n".join(sections).removesuffix("\n"))
+
+
+def _headline(rows: Iterable[AccuracyRow]) -> str:
+    """Return the table of networks that were trained both as published and as today."""
+    summaries = summarize(rows)
+    if pairs := _pairs(summaries):
+        return markdown_table(PAIR_HEADINGS, pairs)
+    return NO_PAIRS if summaries else NOTHING.strip()
 
 
 def _section(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -99,14 +142,20 @@ def _tables(rows: Iterable[AccuracyRow]) -> list[Table]:
 
 def _pairs(summaries: Iterable[Summary]) -> list[Sequence[str]]:
     """Return the rows of networks that have a published and a modern result."""
-    longest: dict[str, Summary] = {}
-    for summary in summaries:
-        longest.setdefault(summary.recipe, summary)
+    longest = _longest(summaries)
     return [
         (name, f"{one.parameters:,}", _percent(one.paper), _result(one), _result(modern))
         for name, one in longest.items()
         if (modern := longest.get(name + MODERN)) is not None
     ]
+
+
+def _longest(summaries: Iterable[Summary]) -> dict[str, Summary]:
+    """Return the longest runs of each recipe."""
+    longest: dict[str, Summary] = {}
+    for summary in summaries:
+        longest.setdefault(summary.recipe, summary)
+    return longest
 
 
 def _result(summary: Summary) -> str:
