@@ -237,3 +237,16 @@ def _check_targets(targets: Tensor, scores: Tensor, *, several: bool) -> bool:
         f"targets {list(targets.shape)} do not fit scores {list(scores.shape)}: "
         f"they must be {allowed}"
     )
+
+
+def coupling_entropy(couplings: Tensor, *, competes_over: str = "parents") -> Tensor:
+    """Return the entropy in nats of couplings ``[... i j]``: ``[... i]`` or ``[... j]``.
+
+    It is taken over children if they compete, else over parents. Negative couplings count as zero,
+    and the others are scaled to sum to one.
+    """
+    axis = -2 if competes_over == "children" else -1
+    shares = couplings.clamp_min(0)
+    shares = shares / shares.sum(dim=axis, keepdim=True).clamp_min(1e-30)
+    entropy: Tensor = torch.special.entr(shares).sum(dim=axis)
+    return entropy

@@ -27,6 +27,7 @@ from torchcaps.figures.images import two_colors
 from torchcaps.figures.report import plain
 from torchcaps.figures.style import DPI
 from torchcaps.results import read_speed
+from torchcaps.train.outputs.folder import RunFolder
 
 EFFORT = figures.Effort(samples=20, attacked=2, traced=2, pairs=1000, shown=3)
 APPLIES = {
@@ -143,6 +144,15 @@ def test_training_curves_of_several_runs_are_one_plot(tmp_path: Path) -> None:
     assert [axis.get_ylabel() for axis in figure.axes] == ["training loss", "training accuracy (%)"]
     assert len(figure.axes[0].lines) == 2
     assert heights(figure.axes[0]) == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+
+
+def test_routing_of_a_run_is_drawn_by_epoch(tmp_path: Path) -> None:
+    points = RunFolder(write_run(tmp_path / "run", epochs=4)).routing_curve()
+    figure = figures.draw_routing_by_epoch(points)
+    check(figure, tmp_path / "routing")
+    assert heights(figure.axes[0]) == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+    assert heights(figure.axes[1]) == pytest.approx([0.5] * 4)
+    assert heights(figure.axes[2]) == pytest.approx([10, 20, 30, 40])
 
 
 def test_costs_are_drawn_from_the_benchmarks_rows(tmp_path: Path) -> None:
@@ -266,6 +276,7 @@ def test_the_command_compares_runs(tmp_path: Path) -> None:
     runs = [str(write_run(tmp_path / name)) for name in ("a", "b")]
     out = tmp_path / "figures"
     options = ["--only", "training", "--only", "reconstructions", "--only", "cost"]
+    options += ["--only", "routing-by-epoch"]
     options += ["--out", str(out), "--samples", "20", "--speed", str(tmp_path / "speed.csv")]
     (tmp_path / "speed.csv").write_text(SPEED)
     result = CliRunner().invoke(app, ["figures", *runs, *options])
@@ -276,6 +287,8 @@ def test_the_command_compares_runs(tmp_path: Path) -> None:
         "cost",
         "reconstructions-0",
         "reconstructions-1",
+        "routing-by-epoch-0",
+        "routing-by-epoch-1",
     }
     text = (out / "index.html").read_text()
     assert f"torchcaps figures {runs[0]} {runs[1]} --only training" in text

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +23,13 @@ zhao2020/affnist,train,torch,64,bfloat16,,,,,H200,2.11,3.6,abc,2026-11-15
 """
 
 
+def routing_of(epoch: int) -> dict[str, Any]:
+    """Return the routing of one layer that decides more in every epoch."""
+    layer = {"layer": "classes", "entropy": 2.0 / epoch, "uniform_entropy": 2.0, "mean": 0.5}
+    layer |= {"std": 0.1, "low": 0.3, "high": 0.7, "dead": 0.0, "saturated": 0.0}
+    return {"images": 16, "changed": 10.0 * epoch, "layers": [layer]}
+
+
 def write_run(folder: Path, *, recipe: str = "demo/strokes-dynamic", epochs: int = 3) -> Path:
     """A run folder with an untrained network in it."""
     folder.mkdir(parents=True)
@@ -35,5 +43,6 @@ def write_run(folder: Path, *, recipe: str = "demo/strokes-dynamic", epochs: int
             row = {"kind": "epoch", "epoch": epoch, "step": epoch, "loss": 1 / epoch}
             row["train"] = 90.0 + epoch
             row["validation"] = None if epoch == 1 else 91.0 + epoch
+            row["routing"] = routing_of(epoch)
             file.write(json.dumps(row) + "\n")
     return folder

@@ -59,7 +59,7 @@ def test_a_run_of_an_earlier_version_goes_on_to_the_same_weights(
     shutil.copytree(EARLIER / "broken", out)
     heard = Listener()
     row = quick(recipe, seed=3, out=out, reporter=heard)
-    assert heard.said == ["resumed at step 6 of 8"]
+    assert heard.said[0] == "resumed at step 6 of 8"
     unbroken = RunFolder(EARLIER / "finished")
     before = unbroken.row()
     assert before is not None

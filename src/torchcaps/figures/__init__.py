@@ -17,6 +17,7 @@ from torchcaps.figures.curves import (
     draw_cost as draw_cost,
     draw_equivariance as draw_equivariance,
     draw_robustness as draw_robustness,
+    draw_routing_by_epoch as draw_routing_by_epoch,
     draw_training as draw_training,
 )
 from torchcaps.figures.gallery import (

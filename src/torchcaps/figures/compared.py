@@ -7,9 +7,10 @@ from torchcaps import analysis
 from torchcaps.analysis import CORRUPTIONS, AccuracyCurve, Subject
 from torchcaps.errors import TorchcapsError
 from torchcaps.figures import curves
-from torchcaps.figures.base import Effort, Maker, NotDrawnError, images_of
+from torchcaps.figures.base import Effort, Maker, NotDrawnError, each, images_of
 from torchcaps.figures.report import Picture
 from torchcaps.results import read_speed
+from torchcaps.train.outputs.folder import RunFolder
 
 DIGITS = tuple("0123456789")
 
@@ -159,6 +160,22 @@ def _training(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
         raise NotDrawnError("; ".join(reasons))
 
 
+def _routing_by_epoch(subject: Subject, effort: Effort) -> Picture:
+    points = RunFolder(subject.run).routing_curve() if subject.run else []
+    if not points:
+        raise NotDrawnError("it has no run folder, or its run recorded no routing")
+    return Picture(
+        "routing-by-epoch",
+        "Training",
+        "What routing does while it is learned",
+        f"On {points[-1].images} fixed images by epoch. Left: entropy of the couplings that the "
+        "prediction comes from; 1 is uniform. Middle: activations of the parents; constant ones "
+        "carry nothing. Right: predictions that change when all couplings are made uniform.",
+        curves.draw_routing_by_epoch(points),
+        points,
+    )
+
+
 def _cost(subjects: Sequence[Subject], effort: Effort) -> Iterator[Picture]:
     try:
         rows = read_speed(effort.speed)
@@ -185,6 +202,7 @@ COMPARED: dict[str, Maker] = {
     "robustness": _robustness,
     "adversarial": _adversarial,
     "training": _training,
+    "routing-by-epoch": each(_routing_by_epoch),
     "cost": _cost,
 }
 """Figure name -> its maker."""

@@ -17,7 +17,7 @@ from torchcaps.analysis import (
 )
 from torchcaps.errors import InputError
 from torchcaps.figures.style import PALETTE, TEXT, bars, blank, legend, lines, name_axes
-from torchcaps.results import SpeedRow
+from torchcaps.results import RoutingPoint, SpeedRow
 
 
 def draw_alignment(runs: Mapping[str, Alignment]) -> Figure:
@@ -145,6 +145,31 @@ def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
     for axis, (key, name) in zip(axes, panels, strict=True):
         curves = [(run.name, run.epochs, run.values[key]) for run in runs if key in run.values]
         lines(axis, curves, "epoch", name)
+    return figure
+
+
+def draw_routing_by_epoch(points: Sequence[RoutingPoint]) -> Figure:
+    """Draw entropy of couplings, activations and the effect of uniform couplings by epoch."""
+    figure, (left, middle, right) = blank(12.0, 3.2, columns=3)
+    entropies = []
+    for number, last in enumerate(points[-1].layers):
+        name = f"layer {number + 1}, {last.layer}"
+        color = PALETTE[number % len(PALETTE)]
+        records = [(p.epoch, x) for p in points for x in p.layers if x.layer == last.layer]
+        epochs = [epoch for epoch, _ in records]
+        shares = [(e, x.entropy_share) for e, x in records if x.entropy_share is not None]
+        if shares:
+            entropies.append((name, [e for e, _ in shares], [share for _, share in shares]))
+        middle.plot(epochs, [x.mean for _, x in records], color=color, lw=1.4, label=name)
+        low, high = [x.low for _, x in records], [x.high for _, x in records]
+        middle.fill_between(epochs, low, high, color=color, alpha=0.15, lw=0)
+    lines(left, entropies, "epoch", "entropy, as a share of uniform")
+    name_axes(middle, "epoch", "activations: mean, 5 to 95 %")
+    middle.grid(alpha=0.3)
+    legend(middle, len(points[-1].layers))
+    changed = [(p.epoch, p.changed) for p in points if p.changed is not None]
+    series = [("", [e for e, _ in changed], [share for _, share in changed])] if changed else []
+    lines(right, series, "epoch", "predictions changed (%)", explained=False)
     return figure
 
 

@@ -32,6 +32,11 @@ from torchcaps.results.pages import (
     write_readme as write_readme,
     write_runs as write_runs,
 )
+from torchcaps.results.routing_curve import (
+    LayerRouting as LayerRouting,
+    RoutingPoint as RoutingPoint,
+    describe_routing as describe_routing,
+)
 from torchcaps.results.speed import (
     SpeedRow as SpeedRow,
     append_speed as append_speed,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from torchcaps.results import csv_file
 from torchcaps.results.accuracy import AccuracyRow, add_row, read_rows
+from torchcaps.results.routing_curve import RoutingPoint
 from torchcaps.results.typed_row import TypedRow
 from torchcaps.storage import write_bytes, write_text
 
@@ -72,9 +73,10 @@ class CurvePoint(TypedRow):
             }
         )
 
-    def to_line(self) -> str:
-        """Return the point as a line of ``metrics.jsonl``."""
-        return json.dumps({"kind": "epoch", **self.to_dict()})
+    def to_line(self, routing: RoutingPoint | None = None) -> str:
+        """Return the point as a line of ``metrics.jsonl``, with the routing of its epoch."""
+        more = {} if routing is None else {"routing": routing.to_dict()}
+        return json.dumps({"kind": "epoch", **self.to_dict(), **more})
 
     @classmethod
     def from_line(cls, line: str) -> Self | None:

@@ -15,6 +15,8 @@ of (7) open; as in the authors' code, parent j has one kernel of i e weights for
 bias.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, final
 
 import torch
@@ -23,7 +25,7 @@ from torch import Tensor, nn
 from torchcaps.capsules import Capsules, Routed
 from torchcaps.functional import lengths, normalized_lengths
 from torchcaps.routing.activation import CapsuleActivation
-from torchcaps.routing.base import Axis, Implementation, Primary, Routing, Sizes
+from torchcaps.routing.base import Axis, Implementation, Primary, Routing, Sizes, filled
 from torchcaps.tensors import parent_major
 from torchcaps.votes import Votes
 
@@ -96,3 +98,9 @@ class AttentionRouting(Routing):
         routed = attention_routing(self.cast(votes), self.weight)
         poses = self.activation(routed.poses)
         return Routed(poses, normalized_lengths(poses), routed.couplings)
+
+    @contextmanager
+    def uniform_couplings(self) -> Iterator[bool]:
+        """Couple all children alike inside this context: every logit is zero."""
+        with filled([self.weight], 0.0):
+            yield True

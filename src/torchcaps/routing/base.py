@@ -1,7 +1,8 @@
 """The contract that every routing keeps, and the helpers that routings share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -163,6 +164,21 @@ class Routing(nn.Module, ABC):
         logs = [step.couplings.clamp_min(1e-30).log() for step in steps]
         return [log - log.mean(dim=-1, keepdim=True) for log in logs]
 
+    @contextmanager
+    def uniform_couplings(self) -> Iterator[bool]:
+        """Couple every child alike inside this context; yield whether this routing can.
+
+        By default one iteration, which couples uniformly. Routings that do not iterate override
+        this method, unless nothing about them can be uniform.
+        """
+        iterations = self.iterations
+        if iterations is not None:
+            self.iterations = 1
+        try:
+            yield iterations is not None
+        finally:
+            self.iterations = iterations
+
     def contributions(self, children: Capsules, votes: Votes | Tensor, routed: Routed) -> Tensor:
         """Return how much each child gave to each parent, ``[b i j]``, at least 0.
 
@@ -305,3 +321,17 @@ def check_activations(activations: Tensor, votes: Votes | Tensor) -> None:
 def check_iterations(iterations: int) -> None:
     """Refuse a number of iterations that is not a positive whole number."""
     check_whole("iterations", iterations, least=1)
+
+
+@contextmanager
+def filled(parameters: Iterable[nn.Parameter | None], value: float) -> Iterator[None]:
+    """Fill parameters with a number inside this context, and restore them afterwards."""
+    changed = [(p, p.detach().clone()) for p in parameters if p is not None]
+    with torch.no_grad():
+        for parameter, _ in changed:
+            parameter.fill_(value)
+        try:
+            yield
+        finally:
+            for parameter, before in changed:
+                parameter.copy_(before)

@@ -17,6 +17,8 @@ the way from 14, so ``strength`` = 2 lambda reproduces its step. With several cl
 which the paper leaves open, delta is 1 for each of them.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Literal, final
 
 import torch
@@ -24,7 +26,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Routed
 from torchcaps.functional import lengths, multi_hot, squash
-from torchcaps.routing.base import Axis, Implementation, Routing, Sizes
+from torchcaps.routing.base import Axis, Implementation, Routing, Sizes, filled
 from torchcaps.tensors import full_precision, parent_major
 from torchcaps.votes import Votes
 
@@ -169,6 +171,12 @@ class DiscriminativeRouting(Routing):
             return self.cast(votes)
         self.check(votes)
         return votes
+
+    @contextmanager
+    def uniform_couplings(self) -> Iterator[bool]:
+        """Give every coefficient the mean of all inside this context."""
+        with filled([self.coefficients], float(self.coefficients.detach().mean())):
+            yield True
 
     def options(self) -> str:
         """Return the penalty and its strength."""

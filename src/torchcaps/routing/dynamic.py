@@ -16,7 +16,8 @@ learned log priors of section 2 (all equal in the paper's experiments). ``bias``
 paper: the authors' code adds one to s_j in every iteration.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, final
 
 import torch
@@ -33,6 +34,7 @@ from torchcaps.routing.base import (
     Routing,
     Sizes,
     check_iterations,
+    filled,
 )
 from torchcaps.tensors import parent_major
 from torchcaps.votes import Votes
@@ -154,6 +156,12 @@ class DynamicRouting(Routing):
         for step in steps[:-1]:
             logits.append(logits[-1] + torch.einsum("bije,bje->bij", dense, step.poses))
         return logits
+
+    @contextmanager
+    def uniform_couplings(self) -> Iterator[bool]:
+        """Take one iteration from equal priors in every call inside this context."""
+        with filled([self.priors], 0.0), super().uniform_couplings() as able:
+            yield able
 
     def _agree(self, votes: Votes, attend: Callable[..., tuple[Tensor, Tensor]]) -> Routed:
         """Run Procedure 1 without logits: b_ij = u_ij . (sum of all v_j so far)."""

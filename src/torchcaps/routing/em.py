@@ -141,6 +141,8 @@ class EMRouting(Routing):
         inverse_temperature: lambda rises towards this.
         cost_scale: factor on the cost of a parent.
         min_variance: added to every variance.
+        beta_scale: beta_a is this times the learned parameter. lambda is about 0.001, so that with
+            1 an optimizer hardly moves an activation; the authors' code has 5000.
         implementation: see :class:`Routing`.
     """
 
@@ -159,6 +161,7 @@ class EMRouting(Routing):
         inverse_temperature: float = 0.01,
         cost_scale: float = 1.0,
         min_variance: float = 5e-4,
+        beta_scale: float = 1.0,
         implementation: Implementation = "auto",
     ) -> None:
         super().__init__(sizes, implementation=implementation)
@@ -167,6 +170,7 @@ class EMRouting(Routing):
         self.inverse_temperature = inverse_temperature
         self.cost_scale = cost_scale
         self.min_variance = min_variance
+        self.beta_scale = beta_scale
         self.beta_a = nn.Parameter(torch.zeros(sizes.n_parents))
         self.beta_u = nn.Parameter(torch.zeros(sizes.n_parents))
 
@@ -181,7 +185,7 @@ class EMRouting(Routing):
         return em_routing(
             self.cast(votes),
             activations,
-            beta_a=self.beta_a,
+            beta_a=self.beta_scale * self.beta_a,
             beta_u=self.beta_u,
             iterations=self.iterations,
             inverse_temperature=self.inverse_temperature,
@@ -207,7 +211,7 @@ class EMRouting(Routing):
                 log_sigma = 0.5 * variance.log()
                 cost = (self.beta_u[:, None] + log_sigma).sum(dim=-1) * mass * self.cost_scale
                 heat = self.inverse_temperature * (1 - 0.95 ** (step + 1))
-                logit = heat * (self.beta_a - cost)  # line 6
+                logit = heat * (self.beta_scale * self.beta_a - cost)  # line 6
                 if step < self.iterations - 1:
                     norm = (log_sigma + 0.5 * math.log(2 * math.pi)).sum(dim=-1)
                     constant, center = F.logsigmoid(logit) - norm, poses

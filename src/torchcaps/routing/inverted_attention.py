@@ -23,7 +23,8 @@ once per iteration with the parents of the iteration before. ``iterations`` of t
 step in one layer instead: the sequential routing of ablation B.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, final
 
 import torch
@@ -146,6 +147,8 @@ class InvertedAttentionRouting(Routing):
         super().__init__(sizes, implementation=implementation)
         check_iterations(iterations)
         self.iterations: int = iterations
+        self.starts_anew = False
+        """True within :meth:`uniform_couplings`: every call ignores the parents it is given."""
         self.scale = scale
         _, n_parents, _, d_parent = sizes
         self.norm = nn.LayerNorm(d_parent) if layer_norm and d_parent > 1 else nn.Identity()
@@ -159,6 +162,8 @@ class InvertedAttentionRouting(Routing):
     ) -> Routed:
         """Take ``iterations`` steps from the given parents, or from none."""
         path = self.path(votes)
+        if self.starts_anew:
+            parents = None
         if self.child_activations == "required":
             activations = self.check_activations(children, votes)
             if path == "fused":
@@ -174,6 +179,16 @@ class InvertedAttentionRouting(Routing):
             parents = self.norm(routed.poses)
             routed = Routed(parents, routed.activations, routed.couplings)
         return routed
+
+    @contextmanager
+    def uniform_couplings(self) -> Iterator[bool]:
+        """Take the first, uniform step in every call inside this context."""
+        self.starts_anew = True
+        try:
+            with super().uniform_couplings() as able:
+                yield able
+        finally:
+            self.starts_anew = False
 
     def _total_suffices(self, votes: Votes | Tensor, parents: Tensor | None) -> bool:
         """Return whether the uniform step is the only one: it needs the sum of the votes alone."""

@@ -15,6 +15,8 @@ the authors' code, couple every child to all parents alike. ``bias`` adds one nu
 parent to the logits, as that code does.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, final
 
 import torch
@@ -30,6 +32,7 @@ from torchcaps.routing.base import (
     Score,
     Sizes,
     check_activations,
+    filled,
 )
 from torchcaps.tensors import parent_major
 from torchcaps.votes import Votes
@@ -100,6 +103,12 @@ class SelfRouting(Routing):
         if self.bias is not None:
             logits = logits + self.bias
         return self_routing(self.cast(votes), logits, children.activations)
+
+    @contextmanager
+    def uniform_couplings(self) -> Iterator[bool]:
+        """Couple every child to all parents alike inside this context: every logit is zero."""
+        with filled([self.weight, self.bias], 0.0):
+            yield True
 
     def options(self) -> str:
         """Return what departs from the paper."""

@@ -9,7 +9,7 @@ from torchcaps.models import Network, save
 from torchcaps.provenance import commit, date, hardware, peak_mib
 from torchcaps.recipes import RECIPES, Recipe
 from torchcaps.recipes.base import Setting
-from torchcaps.results import AccuracyRow
+from torchcaps.results import AccuracyRow, describe_routing
 from torchcaps.train.checkpoint.files import CheckpointError, load_checkpoint
 from torchcaps.train.checkpoint.state import restore_weights, share_checkpoint
 from torchcaps.train.images import describe_preprocessing
@@ -38,6 +38,8 @@ def finish(run: Run) -> AccuracyRow:
         run.board.images(network, sources, run.progress.step)
         row = _row(run, network, test=test, validation=validation, lost=lost)
         run.folder.write("result.json", row.to_dict())
+        for sentence in describe_routing(run.folder.routing_curve()):
+            run.reporter.say(sentence)
     return share_row(row, run.process)
 
 

@@ -13,12 +13,13 @@ from torchcaps.models import Network
 from torchcaps.provenance import peak_mib
 from torchcaps.recipes import Recipe
 from torchcaps.recipes.schedules import Clock
-from torchcaps.results import CurvePoint
+from torchcaps.results import CurvePoint, RoutingPoint
 from torchcaps.train.building import make_forward, make_network, raise_norm_momentum
 from torchcaps.train.checkpoint.files import checkpoints, newest_checkpoint, sweep
 from torchcaps.train.checkpoint.saver import Saver
 from torchcaps.train.checkpoint.state import Progress, capture, restore, share_checkpoint
 from torchcaps.train.diagnose import find_cause
+from torchcaps.train.evaluation.diagnostics import diagnose_routing, diagnostic_images
 from torchcaps.train.evaluation.evaluator import Evaluator
 from torchcaps.train.images import Sources
 from torchcaps.train.optimizers import lr_factor, set_lr
@@ -90,6 +91,7 @@ class Run:
         step = self.take_step
         self.step = step.step if isinstance(step, GraphedStep) else step
         self.evaluator = Evaluator(recipe, self.network, self.batches, sources, process, stop)
+        self.diagnostic_images = diagnostic_images(sources) if process.leads else None
         self.saver = Saver(folder.checkpoints, keep=options.keep) if process.leads else None
         self.progress = self._load_progress()
         self.board = self._open_logs()
@@ -242,8 +244,9 @@ class Run:
             peak_mib=peak_mib(self.process.device),
         )
         if self.process.leads:
-            self.folder.log(point)
-            self.board.epoch(point)
+            routing = self._diagnose(epoch)
+            self.folder.log(point, routing)
+            self.board.epoch(point, routing)
             self.reporter.now(self._now(epoch))
             self.reporter.epoch(point)
             # short epochs do not wait for the disk, except for the best and the last one
@@ -252,6 +255,12 @@ class Run:
                 self._save()
         if self.process.any(bool(self.stop.signal)):
             self.save_and_leave()
+
+    def _diagnose(self, epoch: int) -> RoutingPoint | None:
+        """Measure what routing does in the trained weights."""
+        assert self.diagnostic_images is not None
+        images, measure = self.diagnostic_images, self.recipe.measure
+        return diagnose_routing(self.network, images, epoch=epoch + 1, measure=measure)
 
     def validate(self, source: Source | None) -> float | None:
         """Return the accuracy in percent in the precision of training; None without images."""

@@ -32,11 +32,18 @@ def targets_of(batch: Batch, n_classes: int) -> Tensor:
     return batch.labels if batch.labels.dim() == 1 else batch.multi_hot(n_classes)
 
 
+def predictions(scores: Tensor, measure: Measure) -> Tensor:
+    """Return the best class ``[b]``, or zeros and ones ``[b n]`` where images show several."""
+    if measure == "top1":
+        return predict(scores)
+    return predict(scores, top=2) if measure == "top2" else predict(scores, threshold=0.5)
+
+
 def right(scores: Tensor, targets: Tensor, measure: Measure) -> Tensor:
     """Return which images are right as bool ``[b]``; every object of an image must be."""
+    predicted = predictions(scores, measure)
     if measure == "top1":
-        return predict(scores) == targets
-    predicted = predict(scores, top=2) if measure == "top2" else predict(scores, threshold=0.5)
+        return predicted == targets
     if targets.dim() == 1:
         targets = nn.functional.one_hot(targets, scores.shape[1])
     return (predicted == targets).all(dim=-1)

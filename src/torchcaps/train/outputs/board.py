@@ -7,7 +7,7 @@ import torch
 
 from torchcaps.data import Batches
 from torchcaps.models import Network
-from torchcaps.results import CurvePoint
+from torchcaps.results import CurvePoint, RoutingPoint
 from torchcaps.train.images import Sources
 
 if TYPE_CHECKING:
@@ -33,13 +33,21 @@ class Board:
             return
         self.writer = tensorboard.SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
-    def epoch(self, point: CurvePoint) -> None:
-        """Write the numbers of an epoch."""
+    def epoch(self, point: CurvePoint, routing: RoutingPoint | None = None) -> None:
+        """Write the numbers of an epoch, and those of its routing."""
         if self.writer is None:
             return
         for key in ("loss", "train", "validation", "test", "lr", "images_per_s", "peak_mib"):
             if (value := getattr(point, key)) is not None:
                 self.writer.add_scalar(key, value, point.step)
+        if routing is None:
+            return
+        if routing.changed is not None:
+            self.writer.add_scalar("routing/changed", routing.changed, point.step)
+        for layer in routing.layers:
+            for key in ("entropy_share", "mean", "std", "dead", "saturated"):
+                if (value := getattr(layer, key)) is not None:
+                    self.writer.add_scalar(f"routing/{layer.layer}/{key}", value, point.step)
 
     def images(self, network: Network, sources: Sources, step: int) -> None:
         """Write a row of test images above a row of their reconstructions."""

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from torchcaps.data import describe_folder
 from torchcaps.errors import InputError, UsageError
 from torchcaps.recipes import RECIPES, Recipe
-from torchcaps.results import AccuracyRow, CurvePoint
+from torchcaps.results import AccuracyRow, CurvePoint, RoutingPoint
 from torchcaps.storage import append_line, read_lines, write_text
 from torchcaps.train.checkpoint.files import checkpoints
 
@@ -168,13 +168,19 @@ class RunFolder:
         """Write a JSON file, completely or not at all."""
         write_text(self.path / name, json.dumps(value, indent=2) + "\n")
 
-    def log(self, point: CurvePoint) -> None:
+    def log(self, point: CurvePoint, routing: RoutingPoint | None = None) -> None:
         """Add an epoch to the metrics."""
-        append_line(self.metrics, point.to_line())
+        append_line(self.metrics, point.to_line(routing))
 
     def curve(self) -> list[CurvePoint]:
         """Return the logged epochs in order; damaged lines are left out."""
         points = map(CurvePoint.from_line, read_lines(self.metrics))
+        by_epoch = {point.epoch: point for point in points if point is not None}
+        return [by_epoch[epoch] for epoch in sorted(by_epoch)]
+
+    def routing_curve(self) -> list[RoutingPoint]:
+        """Return the routing of the logged epochs in order."""
+        points = map(RoutingPoint.from_line, read_lines(self.metrics))
         by_epoch = {point.epoch: point for point in points if point is not None}
         return [by_epoch[epoch] for epoch in sorted(by_epoch)]
 
