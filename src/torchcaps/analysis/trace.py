@@ -66,6 +66,8 @@ class LayerTrace:
         child: ``[p s]``, the child in each slot, counted over ``below``; -1 is padding.
         present_below: ``[b n]``, activations of the children, or lengths where they have none.
         present: ``[b m]``, activations of the parents.
+        poses: ``[b p j e]`` of the parents after every iteration.
+        activations: ``[b p j]`` of the parents after every iteration.
     """
 
     name: str
@@ -80,6 +82,8 @@ class LayerTrace:
     child: Tensor
     present_below: Tensor
     present: Tensor
+    poses: tuple[Tensor, ...]
+    activations: tuple[Tensor, ...]
 
 
 def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
@@ -130,26 +134,34 @@ def trace(
             with. Where layers iterate on their own, the layer below stays as it was built; where
             all iterate at once (Tsai 2020), all take so many.
     """
+    return trace_output(network, images, iterations=iterations)[1]
+
+
+def trace_output(
+    network: Network, images: Tensor, *, iterations: int | None = None
+) -> tuple[Output, tuple[LayerTrace, ...]]:
+    """Return the network's output together with :func:`trace` of its layers."""
     networks = [m for m in network.modules() if isinstance(m, AttentionCapsNet)]
     with ExitStack() as stack:
         for module in networks:
             if iterations is not None and module.takes_parents:
                 stack.callback(setattr, module, "iterations", module.iterations)
                 module.iterations = iterations
-        _, calls = record(network, images)
+        output, calls = record(network, images)
     if not calls:
         raise InputError(f"{network.name or type(network).__name__} has no capsule layers")
     names = dict.fromkeys(call.name for call in calls)
     by_layer = [[call for call in calls if call.name == name] for name in names]
     with evaluating(network):
-        return tuple(_layer(own, iterations) for own in by_layer)
+        return output, tuple(_layer(own, iterations) for own in by_layer)
 
 
 def _layer(calls: Sequence[Call], iterations: int | None) -> LayerTrace:
     last = calls[-1]
     routing = last.layer.routing
     below, above = _grid(last.children.poses), _grid(last.routed.poses)
-    couplings, logits = _iterations(calls, iterations)
+    steps = _iterations(calls, iterations)
+    couplings, logits = _couplings(last, steps)
     strength, child = _strength(last, below)
     children, parents = last.children, last.routed
     present = lengths(children.poses) if children.activations is None else children.activations
@@ -166,6 +178,8 @@ def _layer(calls: Sequence[Call], iterations: int | None) -> LayerTrace:
         child=child,
         present_below=present.flatten(1),
         present=parents.activations.flatten(1),
+        poses=tuple(_parents(step.poses, last, 2).detach() for step in steps),
+        activations=tuple(_parents(step.activations, last, 1).detach() for step in steps),
     )
 
 
@@ -177,26 +191,41 @@ def _grid(poses: Tensor) -> Grid:
 
 def _by_position(tensor: Tensor, call: Call) -> Tensor:
     """Return a result of a routing, ``[(b p) i j]``, with positions apart: ``[b p i j]``."""
-    b = len(call.children.poses)
+    b = call.children.poses.shape[0]
     if isinstance(call.layer, ClassCapsules) and call.layer.local:
         return tensor.reshape(b, 1, -1, tensor.shape[-1])
     return tensor.reshape(b, -1, *tensor.shape[1:])
 
 
-def _iterations(
-    calls: Sequence[Call], iterations: int | None
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Couplings and logits of every iteration."""
+def _parents(tensor: Tensor, call: Call, axes: int) -> Tensor:
+    """Return a result for parents, whose own axes are the last ones, as ``[b p ...]``."""
+    b, own = call.children.poses.shape[0], tensor.shape[-axes:]
+    by_position = tensor.reshape(b, -1, *own)
+    if isinstance(call.layer, ClassCapsules) and call.layer.local:
+        return by_position.mean(dim=1, keepdim=True)
+    return by_position
+
+
+def _iterations(calls: Sequence[Call], iterations: int | None) -> Sequence[Routed]:
+    """Return the result of every iteration; couplings have one axis before children at most."""
     last = calls[-1]
-    routing, b = last.layer.routing, len(last.children.poses)
+    routing = last.layer.routing
+    if routing.iterations is None:
+        return [last.routed]
+    if len(calls) > 1:
+        routed = [call.routed for call in calls]
+        return [step._replace(couplings=_folded(step.couplings)) for step in routed]
+    return _replay(routing, last, iterations or routing.iterations)
+
+
+def _couplings(
+    last: Call, steps: Sequence[Routed]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return couplings and logits of every iteration."""
+    routing, b = last.layer.routing, last.children.poses.shape[0]
     _, votes, _ = last.arguments
     if routing.iterations is None:
         return (last.routed.couplings.reshape(b, -1, *last.routed.couplings.shape[-2:]),), ()
-    if len(calls) > 1:
-        routed = [call.routed for call in calls]
-        steps = [step._replace(couplings=_folded(step.couplings)) for step in routed]
-    else:
-        steps = _replay(routing, last, iterations or routing.iterations)
     logits = routing.logits(votes, steps)
     couplings = tuple(_by_position(step.couplings, last) for step in steps)
     return couplings, tuple(_by_position(one, last) for one in logits)
@@ -220,7 +249,7 @@ def _replay(routing: Routing, call: Call, iterations: int) -> list[Routed]:
 
 def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
     """Return each slot's contribution ``[b p s j]``, and the child in each slot ``[p s]``."""
-    layer, b = call.layer, len(call.children.poses)
+    layer, b = call.layer, call.children.poses.shape[0]
     children, votes, _ = call.arguments
     numbers = torch.arange(1, below[0] * below[1] * below[2] + 1, device=call.routed.poses.device)
     if isinstance(layer, ConvTransformCapsules):

@@ -139,12 +139,17 @@ class Normalize:
                 f"Normalize has numbers for {len(self.mean)} channels; the images have "
                 f"{images.shape[1]}"
             )
-        device = images.device
-        if device not in self._constants:
-            std = torch.tensor(self.std, device=device)[:, None, None]
-            mean = torch.tensor(self.mean, device=device)[:, None, None]
-            self._constants[device] = 1 / std, -mean / std
-        scale, offset = self._constants[device]
+        scale, offset = self._scale_and_offset(images.device)
         if images.dtype == torch.uint8:
             scale = scale / 255
         return (images * scale).add_(offset)
+
+    def _scale_and_offset(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if device in self._constants:
+            return self._constants[device]
+        std = torch.tensor(self.std, device=device)[:, None, None]
+        mean = torch.tensor(self.mean, device=device)[:, None, None]
+        constants = 1 / std, -mean / std
+        if not torch.compiler.is_compiling():  # tensors of a traced graph have no values
+            self._constants[device] = constants
+        return constants
