@@ -4,6 +4,10 @@ from types import ModuleType as _ModuleType
 
 from torchcaps import data as data
 from torchcaps.capsules import Capsules as Capsules, Output as Output, Routed as Routed
+from torchcaps.captured import (
+    CapturedNetwork as CapturedNetwork,
+    CapturedStep as CapturedStep,
+)
 from torchcaps.functional import (
     binary_cross_entropy_loss as binary_cross_entropy_loss,
     cross_entropy_loss as cross_entropy_loss,

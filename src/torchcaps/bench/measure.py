@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torchcaps import kernels
 from torchcaps.bench.setting import HEAD, Measured, Setting
 from torchcaps.capsules import Output
+from torchcaps.captured.graphs import record
 from torchcaps.data import Batch
 from torchcaps.errors import UsageError
 from torchcaps.layers import CapsuleHead, ConvCapsules
@@ -179,15 +180,7 @@ def _inference(setting: Setting, recipe: Recipe, net: Network, batch: Batch) -> 
 
     if not setting.has("graph"):
         return step
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(GraphedStep.WARM_UP_STEPS):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    graph, _ = record(step)
     replay: Callable[[], None] = graph.replay
     return replay
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from torchcaps.capsules import Output
+from torchcaps.captured.graphs import record, unchanged
 from torchcaps.data import Batch
 from torchcaps.functional import reconstruction_loss
 from torchcaps.models import Network
@@ -192,8 +193,6 @@ class GraphedStep:
     The capture runs the step a few times, and then restores everything that the step changes.
     """
 
-    WARM_UP_STEPS = 3
-
     def __init__(self, step: Step) -> None:
         self.step = step
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -218,21 +217,12 @@ class GraphedStep:
             batch.indices,
             None if batch.targets is None else batch.targets.clone(),
         )
-        before = _snapshot(self.step)
-        state = torch.cuda.get_rng_state()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(self.WARM_UP_STEPS):
-                self.step(static)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        self.step.network.zero_grad()
-        with torch.cuda.graph(self.graph):
-            self.step(static)
+        step = self.step
+        optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
+        counters = (step.meters, step.taken, step.bad_step, step.stops)
+        with unchanged([step.network], optimizers, counters):
+            self.graph, _ = record(lambda: step(static), before=step.network.zero_grad)
         self.batch = static
-        _restore(self.step, before)
-        torch.cuda.set_rng_state(state)
 
 
 def make_step(
@@ -258,36 +248,3 @@ def make_step(
     forward = network if forward is None else forward
     step = Step(recipe, network, forward, optimizer, ascent, process, max(1, steps))
     return GraphedStep(step) if step.capturable else step
-
-
-def _snapshot(step: Step) -> dict[str, Any]:
-    """Copy everything that a step changes; optimizer state may not be there yet."""
-    optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
-    return {
-        "network": [t.detach().clone() for t in step.network.state_dict().values()],
-        "optimizers": [
-            {
-                p: {k: v.clone() for k, v in entries.items() if isinstance(v, Tensor)}
-                for p, entries in o.state.items()
-            }
-            for o in optimizers
-        ],
-        "counters": [t.clone() for t in (step.meters, step.taken, step.bad_step, step.stops)],
-    }
-
-
-def _restore(step: Step, before: dict[str, Any]) -> None:
-    """Undo the changes of the capture, in the tensors that the graph reads and writes."""
-    with torch.no_grad():
-        for tensor, old in zip(step.network.state_dict().values(), before["network"], strict=True):
-            tensor.copy_(old)
-        optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
-        for optimizer, states in zip(optimizers, before["optimizers"], strict=True):
-            for parameter, entries in optimizer.state.items():
-                for key, value in entries.items():
-                    if isinstance(value, Tensor):
-                        old = states.get(parameter, {}).get(key)
-                        value.zero_() if old is None else value.copy_(old)
-        counters = (step.meters, step.taken, step.bad_step, step.stops)
-        for tensor, old in zip(counters, before["counters"], strict=True):
-            tensor.copy_(old)
