@@ -19,6 +19,7 @@ from torchcaps.data import (
     load,
     load_folder,
 )
+from torchcaps.preprocessing.images import as_batch
 from torchcaps.preprocessing.picture import decode_image, measure_image
 
 RNG = np.random.default_rng(0)
@@ -54,6 +55,31 @@ def test_images_take_the_most_common_size_or_the_one_asked_for(tmp_path: Path) -
     resized = load_folder(tmp_path, size=(5, 7))
     assert resized.images.shape == (3, 1, 5, 7)
     assert set(resized.images[2].flatten().tolist()) == {77}
+
+
+def test_images_of_other_sizes_keep_their_aspect_ratio(tmp_path: Path) -> None:
+    disk = np.hypot(*(np.mgrid[:60, :120] - np.array([29.5, 59.5])[:, None, None])) < 20
+    for name, array in (("wide", disk), ("tall", disk.T)):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.fromarray(array).convert("L").save(tmp_path / "a" / f"{name}.png")
+    loaded = load_folder(tmp_path, size=(30, 30))
+    for image in loaded.images[:, 0].float() / 255:
+        ink = image.nonzero().float()
+        height, width = (ink.amax(0) - ink.amin(0)).tolist()
+        assert height == pytest.approx(20, abs=2)  # squeezed it would be 10 in one direction
+        assert width == pytest.approx(20, abs=2)
+    assert loaded.reading is not None
+    assert loaded.reading.sizes == {(60, 120): 1, (120, 60): 1}
+
+
+def test_a_folder_s_images_are_those_that_preprocessing_makes_of_its_files(tmp_path: Path) -> None:
+    for name, shape in (("1", (37, 53, 3)), ("2", (90, 41)), ("3", (16, 16, 3))):
+        picture(tmp_path / "a" / f"{name}.png", *shape)
+    paths = sorted((tmp_path / "a").iterdir())
+    for channels in (1, 3):
+        expected = as_batch(paths, channels, (16, 16))
+        loaded = load_folder(tmp_path, size=(16, 16), color=channels == 3)
+        assert torch.equal(loaded.images, expected)
 
 
 def test_gray_stays_gray_unless_something_has_color(tmp_path: Path) -> None:
@@ -232,12 +258,57 @@ def test_a_broken_image_is_named_in_one_sentence(tmp_path: Path, content: bytes)
     assert "\n" not in str(caught.value)
 
 
+def test_bad_images_are_listed_at_once_or_skipped(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for name in "ab":
+            for number in range(3):
+                picture(tmp_path / split / name / f"{number}.png", 4, 4)
+    whole = (tmp_path / "train" / "a" / "0.png").read_bytes()
+    bad = [tmp_path / place for place in ("train/a/1.png", "train/b/2.png", "test/b/0.png")]
+    bad[0].write_bytes(b"")
+    bad[1].write_bytes(whole[:60])
+    bad[2].write_bytes(b"<html></html>")
+    for split in ("train", "test"):
+        with pytest.raises(FileFormatError) as caught:
+            load_folder(tmp_path, split)
+        assert [str(path) in str(caught.value) for path in bad] == [True] * 3
+        assert str(caught.value).count("cannot be used") == 3
+        assert "\n" not in str(caught.value)
+    train = load_folder(tmp_path, skip_bad=True)
+    assert train.labels.tolist() == [0, 0, 1, 1]
+    assert train.images.shape == (4, 1, 4, 4)
+    assert train.reading is not None
+    assert train.reading.skipped == (str(bad[0]), str(bad[1]))
+    assert load_folder(tmp_path, "test", skip_bad=True).labels.tolist() == [0, 0, 0, 1, 1]
+    for number in (1, 2):
+        (tmp_path / "test" / "b" / f"{number}.png").write_bytes(b"")
+    with pytest.raises(ValueError, match="no usable image of the class 'b'"):
+        load_folder(tmp_path, "test", skip_bad=True)
+
+
+def test_a_long_list_of_bad_images_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(23):
+        (tmp_path / "a" / f"{number:02}.png").touch()
+    with pytest.raises(FileFormatError, match=r"19\.png cannot .* and 3 more; convert"):
+        load_folder(tmp_path)
+
+
+def test_images_that_do_not_fit_into_memory_are_refused_before_they_are_read(
+    tmp_path: Path,
+) -> None:
+    for number in range(3):
+        picture(tmp_path / "a" / f"{number}.png", 4, 4)
+    with pytest.raises(ValueError, match=r"3 images, which take .* GiB .* --set resize=64"):
+        load_folder(tmp_path, size=(1_000_000, 1_000_000))
+
+
 def test_a_link_to_nowhere_is_named_in_one_sentence(tmp_path: Path) -> None:
     picture(tmp_path / "a" / "1.png", 4, 4)
     (tmp_path / "a" / "2.png").symlink_to(tmp_path / "nowhere.png")
-    for look in (load_folder, describe_folder):
-        with pytest.raises(FileFormatError, match=r"2\.png cannot be used: No such file"):
-            look(tmp_path)
+    with pytest.raises(FileFormatError, match=r"2\.png cannot be used: No such file"):
+        load_folder(tmp_path)
+    assert describe_folder(tmp_path)["images"] == 2
 
 
 def test_deep_and_huge_images_are_refused(tmp_path: Path) -> None:
@@ -247,7 +318,7 @@ def test_deep_and_huge_images_are_refused(tmp_path: Path) -> None:
         load_folder(tmp_path)
     (tmp_path / "a" / "1.png").unlink()
     (tmp_path / "a" / "1.tiff").write_bytes(files.big_endian_tiff(4))
-    with pytest.raises(FileFormatError, match=r"8 bits per channel; convert .* or remove it$"):
+    with pytest.raises(FileFormatError, match=r"8 bits per channel; convert .*--skip-bad$"):
         load_folder(tmp_path, size=(4, 4), color=False)
     (tmp_path / "a" / "1.tiff").unlink()
     Image.new("1", (20_000, 20_000)).save(tmp_path / "a" / "1.png")

@@ -16,6 +16,8 @@ from torchcaps.data import load_folder
 from torchcaps.recipes import get
 from torchcaps.train.evaluation.score import Score
 
+QUICK = ["--only", "robustness", "--samples", "20", "--out", "figures"]
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +171,25 @@ def test_training_images_are_not_scored_as_held_out_ones() -> None:
     for words in (["evaluate", "run", "--split", "validation"], ["figures", "run"]):
         said = one_sentence(invoke(*words, "--device", "cpu"), 2)
         assert "those it held out are not known" in said
+
+
+def test_sizes_and_skipped_files_are_told_and_remembered() -> None:
+    draw(Path("mine"), shape=(28, 28), count=20)
+    draw(Path("wide"), shape=(30, 60), count=2)
+    for name in ("dark", "light"):
+        for file in Path("wide", name).iterdir():
+            shutil.copy(file, f"mine/{name}/wide-{file.name}")
+    Path("mine/dark/3.png").write_bytes(b"not an image")
+    words = ["train", "demo/strokes-pairwise", "--data", "mine", *SMALL, "--out", "run"]
+    assert "mine/dark/3.png cannot be used" in one_sentence(invoke(*words), 1)
+    trained = invoke(*words, "--skip-bad")
+    assert trained.exit_code == 0, trained.output
+    told = "mine: 43 images of height x width 28x28 (39), 30x60 (4); each is scaled until it covers"
+    assert told in " ".join(trained.stdout.split())
+    assert "mine: skipped 1 files that are no images: mine/dark/3.png" in trained.stdout
+    for command in (["evaluate", "run", "--split", "validation"], ["figures", "run", *QUICK]):
+        result = invoke(*command, "--device", "cpu")
+        assert result.exit_code == 0, result.output
+    described = invoke("data", "info", "mine", "--skip-bad").stdout
+    assert "size    28x28        39 images" in described
+    assert "skipped mine/dark/3.png" in described

@@ -123,7 +123,9 @@ def open_subject(
     described = (RunFolder(folder).description() if is_run else None) or {}
     own = None if recipe is not None else described.get("data")
     classes = described.get("classes") or ()
-    source, transforms, split = _images(chosen, own, classes, data_dir, torch.device(device))
+    source, transforms, split = _images(
+        chosen, own, classes, data_dir, torch.device(device), bool(described.get("skip_bad"))
+    )
     if own is not None and split == "held-out":
         check_held_out(folder, Path(own))
     first = torch.zeros(1, dtype=torch.long, device=device)
@@ -153,10 +155,18 @@ def _images(
     classes: Sequence[str],
     data_dir: str | Path | None,
     device: torch.device,
+    skip_bad: bool,
 ) -> tuple[ImageSet | Generated, tuple[Transform, ...], Literal["test", "held-out"]]:
     """Return the test images of a recipe, or of the user's folder that a run was trained on."""
     if own is not None:
-        sources = load_sources(recipe, root=None, own=Path(own), device=device, classes=classes)
+        sources = load_sources(
+            recipe,
+            root=None,
+            own=Path(own),
+            device=device,
+            classes=classes,
+            skip_bad=skip_bad,
+        )
         source = sources.validation if sources.test is None else sources.test
         if not isinstance(source, ImageSet | Generated):
             raise InputError(f"{own} has neither test nor validation images to look at")

@@ -1,12 +1,19 @@
 """``torchcaps data``: list, describe and show data sets."""
 
 import json
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchcaps.cli.shared import DataDir, SkipBad
 from torchcaps.errors import InputError
+
+if TYPE_CHECKING:
+    from torchcaps.data import ImageSet, Source
+
+MAX_SIZES = 20
 
 data_app = typer.Typer(help="List, describe and show data sets.")
 
@@ -43,17 +50,14 @@ def data_list(
 @data_app.command("info")
 def data_info(
     name: Annotated[str, typer.Argument(help="A data set that `list` shows, or a folder.")],
-    root: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    root: DataDir = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Describe one data set and report missing files."""
     from torchcaps.data import data_folder, find, load_folder, missing_files
 
     if isinstance(_name_or_folder(name), Path):
-        images = load_folder(name)
-        typer.echo(f"{name}: a folder of images, {len(images.classes)} classes")
-        typer.echo(f"image   {'x'.join(map(str, images.images.shape[1:]))}")
-        typer.echo(f"{'train':12}{len(images):>10,}")
-        typer.echo(f"classes {' '.join(images.classes)}")
+        _describe_folder(name, load_folder(name, skip_bad=skip_bad))
         return
     entry = find(name)
     missing = missing_files(entry.name, root)
@@ -71,21 +75,44 @@ def data_info(
         typer.echo(f"files   {state} in {data_folder(root)}")
 
 
+def _describe_folder(name: str, images: "ImageSet") -> None:
+    """Print the classes and counts of a folder, and the sizes of its files."""
+    typer.echo(f"{name}: a folder of images, {len(images.classes)} classes")
+    typer.echo(f"image   {'x'.join(map(str, images.images.shape[1:]))}")
+    typer.echo(f"{'train':12}{len(images):>10,}")
+    typer.echo(f"classes {' '.join(images.classes)}")
+    counts = images.labels.bincount(minlength=len(images.classes)).tolist()
+    typer.echo(f"counts  {' '.join(map(str, counts))}")
+    if images.reading is not None:
+        sizes = images.reading.sizes
+        for (height, width), count in islice(sizes.items(), MAX_SIZES):
+            typer.echo(f"size    {f'{height}x{width}':12} {count:,} images")
+        if len(sizes) > MAX_SIZES:
+            typer.echo(f"        and {len(sizes) - MAX_SIZES:,} other sizes")
+        for file in images.reading.skipped:
+            typer.echo(f"skipped {file}")
+
+
 @data_app.command("show")
 def data_show(
     name: Annotated[str, typer.Argument(help="A data set that `list` shows, or a folder.")],
     split: Annotated[str, typer.Option(help="Split.")] = "train",
     count: Annotated[int, typer.Option(min=1, max=10_000, help="How many images.")] = 200,
     out: Annotated[Path | None, typer.Option(help="PNG file; default NAME-SPLIT.png.")] = None,
-    root: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    root: DataDir = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Write a contact sheet, ordered by class, as a PNG."""
-    from torchcaps.data import contact_sheet, first_samples, load, save_png
+    from torchcaps.data import contact_sheet, first_samples, load, load_folder, save_png
 
     out = out or Path(f"{Path(name).name}-{split}.png")
     if out.suffix.lower() != ".png":
         raise InputError(f"{out} must end in .png: name it {out.with_suffix('.png').name}")
-    loaded = load(_name_or_folder(name), split, root=root)
+    found = _name_or_folder(name)
+    if isinstance(found, Path):
+        loaded: Source = load_folder(found, split, skip_bad=skip_bad)
+    else:
+        loaded = load(found, split, root=root)
     images = first_samples(loaded, count)
     save_png(contact_sheet(images), out, zoom=2)
     typer.echo(f"{out}: {len(images)} of {len(loaded)} images")

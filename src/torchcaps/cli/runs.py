@@ -6,13 +6,14 @@ import shlex
 import statistics
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from torchcaps.cli.predict import INVERTED
-from torchcaps.cli.shared import DataDir, Device, Json, counting, memory_advice
+from torchcaps.cli.shared import DataDir, Device, Json, SkipBad, counting, memory_advice
 
 if TYPE_CHECKING:
     from torchcaps.recipes import Recipe
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from torchcaps.train import TrainOptions
 
 Data = Annotated[Path | None, typer.Option(help="Your own images, a folder per class.")]
+TestDraws = Annotated[
+    int | None,
+    typer.Option(min=1, help="Draws of a generated set such as MultiMNIST; default the recipe's."),
+]
 Out = Annotated[Path | None, typer.Option(help="The run folder; default runs/RECIPE/seedN.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of runs, seeds counting up.")]
@@ -56,6 +61,7 @@ def train(
     ],
     data_dir: DataDir = None,
     data: Data = None,
+    skip_bad: SkipBad = False,
     out: Out = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -82,6 +88,7 @@ def train(
         device=device,
         data_dir=data_dir,
         own_data=data,
+        skip_bad=skip_bad,
         resume=resume,
         save_every=60 * save_every,
         deterministic=deterministic,
@@ -181,14 +188,9 @@ def evaluate(
     ] = None,
     data_dir: DataDir = None,
     data: Data = None,
+    skip_bad: SkipBad = False,
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Draws of a generated set such as MultiMNIST; default the recipe's.",
-        ),
-    ] = None,
+    draws: TestDraws = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -207,7 +209,9 @@ def evaluate(
             split=split,
             draws=draws,
             device=device,
+            skip_bad=skip_bad,
             progress=progress,
+            notify=partial(typer.echo, err=True),
         )
     if as_json:
         typer.echo(json.dumps(scores, indent=2))

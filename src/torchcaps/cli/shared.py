@@ -12,8 +12,14 @@ from typer.core import TyperGroup
 
 from torchcaps.errors import InputError, TorchcapsError
 
-DataDir = Annotated[Path | None, typer.Option(help="Data folder; default $TORCHCAPS_DATA.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", "--root", help="Data folder; default $TORCHCAPS_DATA."),
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Go on without files that are no images.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 

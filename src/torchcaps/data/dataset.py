@@ -1,15 +1,18 @@
 """A data set in memory: images, labels and annotations."""
 
-from collections.abc import Mapping
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from torchcaps.data.random import Draws
+from torchcaps.data.random import Draws, stream_key
 from torchcaps.errors import InputError
-from torchcaps.preprocessing.steps import resize
+from torchcaps.preprocessing.steps import as_float, resize
 
 
 class Batch(NamedTuple):
@@ -48,8 +51,54 @@ class Batch(NamedTuple):
         return (labels[:, :, None] == classes).any(1).float()
 
 
+class Reading(NamedTuple):
+    """How the files of a user became a data set.
+
+    Attributes:
+        sizes: number of images by their own height and width, the most common first.
+        skipped: files that are no images.
+    """
+
+    sizes: Mapping[tuple[int, int], int]
+    skipped: tuple[str, ...] = ()
+
+
+class Samples(Dataset[tuple[Tensor, Tensor]], ABC):
+    """A data set that can be indexed, and so works in a `torch.utils.data.DataLoader`.
+
+    ``samples[i]`` is image i, float in 0..1 ``[c h w]``, and its label. Samples that are drawn on
+    demand are those of seed 0 and epoch 0. `TorchDataset` adds transforms and new draws.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Device of the samples."""
+
+    @abstractmethod
+    def draw(self, samples: Tensor, draws: Draws) -> Batch:
+        """Return the samples of these indices, images as uint8."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """Return many samples at once; a `DataLoader` calls this."""
+        count = len(self)
+        places = [operator.index(index) for index in indices]
+        if not all(-count <= place < count for place in places):
+            raise IndexError(f"the data set has {count} samples")
+        samples = torch.tensor([place % count for place in places], device=self.device)
+        batch = self.draw(samples, Draws(stream_key(0, 0, "draw"), samples))
+        images = as_float(batch.images)
+        return list(zip(images.unbind(), batch.labels.unbind(), strict=True))
+
+
 @dataclass(frozen=True, eq=False)
-class ImageSet:
+class ImageSet(Samples):
     """Images with labels.
 
     Attributes:
@@ -61,6 +110,7 @@ class ImageSet:
         indices: long ``[n]``, position of each image in the files. Two splits of the same files
             overlap exactly where their indices do.
         annotations: further tensors by name, first axis n.
+        reading: how the files of a user became this set; None for a set of the package.
     """
 
     images: Tensor
@@ -70,6 +120,7 @@ class ImageSet:
     split: str = ""
     indices: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     annotations: Mapping[str, Tensor] = field(default_factory=dict)
+    reading: Reading | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:

@@ -1,7 +1,6 @@
 """Base classes of sets whose samples are drawn on demand, on the device of the set."""
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Self
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchcaps.data.augment.geometry import windows
-from torchcaps.data.dataset import Batch, ImageSet
+from torchcaps.data.dataset import Batch, ImageSet, Samples
 from torchcaps.data.random import Draws, stream_key
 from torchcaps.errors import InputError
 
@@ -19,7 +18,7 @@ MAX_WHOLE_BYTES = 8 << 30
 _CHUNK = 2048
 
 
-class Generated(ABC):
+class Generated(Samples):
     """A set that draws its samples on demand.
 
     ``images``, ``labels``, ``annotations`` and ``targets`` belong to one fixed draw of all samples.
@@ -32,23 +31,11 @@ class Generated(ABC):
         self.classes = classes
         self.split = split
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Device on which samples are drawn."""
-
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.split or 'all'}: {len(self)} images of 1x{self.size}x"
             f"{self.size}, {len(self.classes)} classes, drawn on {self.device})"
         )
-
-    @abstractmethod
-    def draw(self, samples: Tensor, draws: Draws) -> Batch:
-        """Return the samples of these indices."""
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same set on another device."""

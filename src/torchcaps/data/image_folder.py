@@ -4,19 +4,22 @@ import hashlib
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
+from math import prod
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from torchcaps.checks import check_whole
-from torchcaps.data.dataset import ImageSet
+from torchcaps.data.dataset import ImageSet, Reading
 from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.errors import InputError, MissingFileError
+from torchcaps.preprocessing.images import channels_first, cover_and_crop, with_channels
 from torchcaps.preprocessing.picture import decode_image, measure_image
 
 SUFFIXES = frozenset(
@@ -28,6 +31,12 @@ _ALL, _FIT, _VALIDATION = range(10), range(9), (9,)
 
 T = TypeVar("T")
 
+Files: TypeAlias = Sequence[tuple[Path, int]]
+"""Image files with their labels."""
+
+MAX_LISTED = 20
+MEMORY_SHARE = 0.75
+
 
 def load_folder(
     path: str | Path,
@@ -35,6 +44,7 @@ def load_folder(
     *,
     size: tuple[int, int] | None = None,
     color: bool | None = None,
+    skip_bad: bool = False,
 ) -> ImageSet:
     """Read a folder that has one subfolder of images per class.
 
@@ -45,32 +55,93 @@ def load_folder(
     ``"fit"`` the others. Classes, size and color are those of ``train`` in every split.
 
     Images are rotated upright by their EXIF data, transparent images get a black background, and
-    the first frame of an animation counts.
+    the first frame of an animation counts. An image of another size keeps its aspect ratio: it is
+    scaled until it covers the common size, and its center is cut out. ``reading`` of the result
+    has the sizes of the files.
 
     Args:
         path: the folder; ``~`` is the home folder.
         split: ``"train"``, ``"fit"``, ``"validation"`` or ``"test"``.
         size: ``(height, width)`` of the result; by default the most common size in ``train``.
-            Images of another size are resized (bilinear, without keeping the aspect ratio).
         color: True for three channels, False for one; by default color if any image in ``train``
             has color. A palette of grays is not color.
+        skip_bad: leave out files that are no images. By default one error lists all of them.
     """
     path = Path(path).expanduser()
     _check_size(size)
     train, classes, files = _list_split(path, split)
     if size is None or color is None:
-        common, colored = _survey([file for file, _ in _images(train, classes, _ALL)])
+        common, colored = _survey(path, _images(train, classes, _ALL))
         size = common if size is None else size
         color = colored if color is None else color
-    images = np.empty((len(files), 3 if color else 1, *size), np.uint8)
-    for number, (file, _) in enumerate(files):
-        images[number] = _fit(_read(file, decode_image), size, color)
-    return ImageSet(
-        images=torch.from_numpy(images),
-        labels=torch.tensor([label for _, label in files]),
-        classes=classes,
-        name=str(path),
-        split=split,
+    images, labels, reading = _decode(path, files, size, 3 if color else 1, skip_bad)
+    used = set(labels.tolist())
+    for label in dict.fromkeys(label for _, label in files):
+        if label not in used:
+            raise InputError(f"{path} has no usable image of the class {classes[label]!r}: add one")
+    return ImageSet(images, labels, classes, name=str(path), split=split, reading=reading)
+
+
+def _decode(
+    path: Path, files: Files, size: tuple[int, int], channels: int, skip_bad: bool
+) -> tuple[Tensor, Tensor, Reading]:
+    """Return the images of one size, their labels, and how they were read."""
+    shape = (len(files), channels, *size)
+    check_memory(shape, 1, path)
+    images = np.empty(shape, np.uint8)
+    labels: list[int] = []
+    sizes: Counter[tuple[int, int]] = Counter()
+    skipped = []
+    for file, label in files:
+        try:
+            original, images[len(labels)] = _fit(file, channels, size)
+        except FileFormatError:
+            if not skip_bad:
+                raise _bad_files(path) from None
+            skipped.append(str(file))
+            continue
+        sizes[original] += 1
+        labels.append(label)
+    reading = Reading(dict(sizes.most_common()), tuple(skipped))
+    return torch.from_numpy(images[: len(labels)]), torch.tensor(labels), reading
+
+
+def _fit(
+    file: Path, channels: int, size: tuple[int, int]
+) -> tuple[tuple[int, int], NDArray[np.uint8]]:
+    """Return an image's own size, and the image as ``[c h w]`` of this size."""
+    pixels = channels_first(_read(file, decode_image))[None]
+    fitted = cover_and_crop(with_channels(pixels, channels), size)[0]
+    return (pixels.shape[2], pixels.shape[3]), fitted.numpy()
+
+
+def check_memory(shape: Sequence[int], item_bytes: int, path: Path) -> None:
+    """Refuse images that would take more than three quarters of the machine's memory."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return
+    needed = prod(shape) * item_bytes
+    if needed > MEMORY_SHARE * memory:
+        raise InputError(
+            f"{path} has {shape[0]:,} images, which take {needed / 2**30:.0f} GiB of memory at "
+            f"{'x'.join(map(str, shape[1:]))}: make them smaller, such as --set resize=64"
+        )
+
+
+def _bad_files(path: Path) -> FileFormatError:
+    """Return one error that lists every file of a folder that is no image."""
+    bad = []
+    for file in _all_files(path):
+        try:
+            _read(file, decode_image)
+        except FileFormatError as error:
+            bad.append(f"{file} cannot be used: {error}")
+    listed = ", ".join(bad[:MAX_LISTED])
+    if len(bad) > MAX_LISTED:
+        listed += f" and {len(bad) - MAX_LISTED} more"
+    return FileFormatError(
+        f"{listed}; convert to usual 8-bit images, remove them, or go on without them: --skip-bad"
     )
 
 
@@ -101,14 +172,25 @@ def folder_parts(path: Path) -> list[str]:
 
 def describe_folder(path: Path) -> dict[str, Any]:
     """Return class names, number of images and a hash of file names and sizes, or an empty dict."""
-    bases = [path / part for part in folder_parts(path)] or [path]
-    classes = _classes(bases[0])
-    files = [file for base in bases for file, _ in _images(base, classes, _ALL)]
+    files = _all_files(path)
     listed = "".join(f"{f.relative_to(path).as_posix()}\0{_size(f)}\0" for f in files)
     digest = hashlib.sha256(os.fsencode(listed)).hexdigest()
     if not files:
         return {}
+    classes = _classes(_bases(path)[0])
     return {"classes": list(classes), "images": len(files), "files_sha256": digest}
+
+
+def _bases(path: Path) -> list[Path]:
+    """Return the folders that hold the class folders, that of train first."""
+    return [path / part for part in folder_parts(path)] or [path]
+
+
+def _all_files(path: Path) -> list[Path]:
+    """Return the image files of every split."""
+    bases = _bases(path)
+    classes = _classes(bases[0])
+    return [file for base in bases for file, _ in _images(base, classes, _ALL)]
 
 
 def _check_size(size: object) -> None:
@@ -142,11 +224,18 @@ def _images(
     return files
 
 
-def _survey(files: Sequence[Path]) -> tuple[tuple[int, int], bool]:
-    """Return the most common size and whether any image has color."""
-    measured = [_read(file, measure_image) for file in files]
-    size = Counter(size for size, _ in measured).most_common(1)[0][0]
-    return size, any(color for _, color in measured)
+def _survey(path: Path, files: Files) -> tuple[tuple[int, int], bool]:
+    """Return the most common size and whether any image has color, from the headers."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    colored = False
+    for file, _ in files:
+        with suppress(FileFormatError):  # the decoder lists all of them
+            size, color = _read(file, measure_image)
+            sizes[size] += 1
+            colored |= color
+    if not sizes:
+        raise _bad_files(path)
+    return sizes.most_common(1)[0][0], colored
 
 
 def _choose(path: Path, split: str) -> tuple[Path, Path, Container[int]]:
@@ -175,36 +264,19 @@ def _is_image(path: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    with _usable(path):
+    """Return the size of a file in bytes; -1 if it cannot be opened."""
+    try:
         return path.stat().st_size
+    except OSError:
+        return -1
 
 
 def _read(path: Path, parse: Callable[[IO[bytes]], T]) -> T:
-    with _usable(path):
+    """Parse a file; raise FileFormatError with the cause alone if it cannot be used."""
+    try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileFormatError("it is not a regular file")
         with path.open("rb") as file:
             return parse(file)
-
-
-@contextmanager
-def _usable(path: Path) -> Iterator[None]:
-    """Add the path and the remedy to an error of a file."""
-    try:
-        yield
-    except (FileFormatError, OSError) as error:
-        cause = error.strerror if isinstance(error, OSError) else error
-        raise FileFormatError(
-            f"{path} cannot be used: {cause}; convert it to a usual 8-bit image or remove it"
-        ) from None
-
-
-def _fit(array: NDArray[np.uint8], size: tuple[int, int], color: bool) -> NDArray[np.uint8]:
-    """Return one image as ``[c h w]`` of the common size and number of channels."""
-    from PIL import Image
-
-    image = Image.fromarray(array).convert("RGB" if color else "L")
-    if array.shape[:2] != tuple(size):
-        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    pixels = np.asarray(image)
-    return pixels.transpose(2, 0, 1) if color else pixels[None]
+    except OSError as error:
+        raise FileFormatError(str(error.strerror)) from None

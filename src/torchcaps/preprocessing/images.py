@@ -37,7 +37,9 @@ def as_batch(images: "Image | Sequence[Image]", channels: int, size: tuple[int, 
     parts = list(images) if isinstance(images, list | tuple) else [images]
     if not parts:
         raise UsageError("there are no images: the list is empty")
-    batches = [_fit(_with_channels(_tensor(part, channels), channels), size) for part in parts]
+    batches = [
+        cover_and_crop(with_channels(_tensor(part, channels), channels), size) for part in parts
+    ]
     if any(batch.dtype != torch.uint8 for batch in batches):
         batches = [as_float(batch) for batch in batches]
     return batches[0] if len(batches) == 1 else torch.cat(batches)
@@ -50,7 +52,7 @@ def read_image(path: str | Path) -> Tensor:
         raise InputError(f"{path} is a folder: give the image files in it")
     try:
         with path.open("rb") as file:
-            return _channels_first(decode_image(file))
+            return channels_first(decode_image(file))
     except FileNotFoundError:
         raise MissingFileError(f"there is no image {path}") from None
     except OSError as error:
@@ -99,7 +101,7 @@ def _tensor(image: object, channels: int) -> Tensor:
         # a copy: the array may be read-only or have negative strides
         return _checked(_arranged(_from_numpy(image), channels))
     if hasattr(image, "getexif") and hasattr(image, "mode"):
-        return _channels_first(convert_image(cast("Pillow.Image", image)))[None]
+        return channels_first(convert_image(cast("Pillow.Image", image)))[None]
     raise UsageError(
         "an image is a tensor, an array, a Pillow image or the path of a file, not "
         f"{type(image).__name__}"
@@ -115,7 +117,8 @@ def _from_numpy(array: NDArray[Any]) -> Tensor:
         ) from None
 
 
-def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:
+def channels_first(pixels: NDArray[np.uint8]) -> Tensor:
+    """Return decoded pixels ``[h w]`` or ``[h w c]`` as ``[c h w]``."""
     tensor = torch.from_numpy(pixels)
     return tensor[None] if tensor.dim() == 2 else tensor.permute(2, 0, 1)
 
@@ -152,7 +155,7 @@ def _checked(images: Tensor) -> Tensor:
     return images.float()
 
 
-def _with_channels(images: Tensor, channels: int) -> Tensor:
+def with_channels(images: Tensor, channels: int) -> Tensor:
     """Return the images in gray or color."""
     count = images.shape[1]
     if count == channels:
@@ -166,7 +169,7 @@ def _with_channels(images: Tensor, channels: int) -> Tensor:
     raise UsageError(f"the network takes images of {channels} channels, not {count}")
 
 
-def _fit(images: Tensor, size: tuple[int, int]) -> Tensor:
+def cover_and_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
     """Return the images resized until they cover this size, their center cut out."""
     height, width = images.shape[-2:]
     if (height, width) == size:

@@ -1,7 +1,7 @@
 """The training, validation and test images of a recipe."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from torchcaps.preprocessing import Preprocessing
 from torchcaps.preprocessing.description import are_steps
 from torchcaps.preprocessing.images import border_brightness
 from torchcaps.recipes import Recipe
-from torchcaps.train.own_images import TrainedOn, load_own_images
+from torchcaps.train.own_images import TrainedOn, describe_reading, load_own_images
 
 _Set = ImageSet | Generated
 _Parts = tuple[_Set, _Set | None, _Set | None]
@@ -54,6 +54,7 @@ class Sources:
         train_transforms: transforms of training images.
         test_transforms: transforms of the others.
         test_draws: draws from the test set; 1 where it never changes.
+        notes: sentences about a user's images that were scaled or skipped.
     """
 
     train: Source
@@ -64,6 +65,7 @@ class Sources:
     train_transforms: tuple[Transform, ...]
     test_transforms: tuple[Transform, ...]
     test_draws: int
+    notes: tuple[str, ...] = ()
 
     @property
     def n_classes(self) -> int:
@@ -80,6 +82,7 @@ def load_sources(
     trained_on: TrainedOn = "own",
     image_shape: ImageShape | None = None,
     classes: Sequence[str] = (),
+    skip_bad: bool = False,
 ) -> Sources:
     """Load the data set of a recipe, or a folder of the user's own images.
 
@@ -95,23 +98,43 @@ def load_sources(
             leaves them as they are.
         classes: names of the network's classes. Folders of ``own`` with these names or numbers get
             its labels, others are refused. Without names the labels follow the sorted order.
+        skip_bad: leave out files of ``own`` that are no images.
     """
     parts: _Parts
+    notes: tuple[str, ...] = ()
     if own is None:
         parts = _load_parts(recipe, root)
         transforms = recipe.train_transforms, recipe.test_transforms
     else:
         parts, transforms = load_own_images(
-            recipe, own, trained_on=trained_on, image_shape=image_shape, classes=classes
+            recipe,
+            own,
+            trained_on=trained_on,
+            image_shape=image_shape,
+            classes=classes,
+            skip_bad=skip_bad,
         )
+        notes = describe_reading(own, parts)
+    sources = _make_sources(recipe, parts, transforms, device)
+    asked = "test_draws" in recipe.asked and trained_on == "own"
+    if asked and sources.test_draws < recipe.test_draws:
+        raise UsageError("test images that never change are drawn once: leave out test_draws")
+    return replace(sources, notes=notes)
+
+
+def _make_sources(
+    recipe: Recipe,
+    parts: _Parts,
+    transforms: tuple[tuple[Transform, ...], tuple[Transform, ...]],
+    device: torch.device,
+) -> Sources:
+    """Move the images to the device, and measure what a network needs to know of them."""
     train, validation, test = (None if part is None else part.to(device) for part in parts)
     assert train is not None
     first = torch.zeros(1, dtype=torch.long, device=device)
     sample = Batches(train, 1, transforms=transforms[1]).batch(first)
     channels, height, width = sample.images.shape[1:]
     draws = recipe.test_draws if isinstance(test, FromDigits) else 1
-    if draws < recipe.test_draws and "test_draws" in recipe.asked and trained_on == "own":
-        raise UsageError("test images that never change are drawn once: leave out test_draws")
     return Sources(
         _first(train, recipe.limit),
         None if validation is None else _first(validation, recipe.test_limit),

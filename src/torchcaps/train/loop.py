@@ -61,7 +61,8 @@ def _open(
     if process.leads:
         reporter = options.reporter or Reporter()
         aside = folder.open(
-            describe_run(recipe, options.seed, options.own_folder), resume=options.resume
+            describe_run(recipe, options.seed, options.own_folder, skip_bad=options.skip_bad),
+            resume=options.resume,
         )
         if aside is not None:
             reporter.say(f"the earlier run is kept in {aside}")
@@ -81,7 +82,11 @@ def _train(
         root=None if options.data_dir is None else Path(options.data_dir),
         own=options.own_folder,
         device=process.device,
+        skip_bad=options.skip_bad,
     )
+    if process.leads and options.reporter is not None:
+        for note in sources.notes:
+            options.reporter.say(note)
     run = Run(recipe, options, folder, process, sources, stop)
     try:
         run.train()

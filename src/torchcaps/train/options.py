@@ -26,6 +26,7 @@ class TrainOptions:
         data_dir: the data folder; by default ``TORCHCAPS_DATA`` or the platform's cache.
         own_data: a folder of your images, one folder per class, in place of the recipe's data. The
             network adapts to their size, channels and classes.
+        skip_bad: leave out files of ``own_data`` that are no images.
         resume: True requires a checkpoint to resume from. False moves an earlier run aside and
             starts anew. None resumes if there is a checkpoint.
         reporter: receives the progress of the run; None reports nothing.
@@ -46,6 +47,7 @@ class TrainOptions:
     device: str = "auto"
     data_dir: str | Path | None = None
     own_data: str | Path | None = None
+    skip_bad: bool = False
     resume: bool | None = None
     reporter: Reporter | None = None
     save_every: float = 300.0

@@ -1,6 +1,7 @@
 """A user's folder of images: its training, validation and test part, labels and transforms."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,8 @@ Parts = tuple[ImageSet, ImageSet | None, ImageSet | None]
 Transforms = tuple[tuple[Transform, ...], tuple[Transform, ...]]
 """Transforms of training images, and of the others."""
 
+MAX_LISTED = 5
+
 
 def load_own_images(
     recipe: Recipe,
@@ -41,12 +44,13 @@ def load_own_images(
     trained_on: TrainedOn,
     image_shape: ImageShape | None,
     classes: Sequence[str],
+    skip_bad: bool = False,
 ) -> tuple[Parts, Transforms]:
     """Load a user's folder, and fit the recipe's transforms; see `load_sources` for arguments."""
-    read: Callable[..., ImageSet] = partial(load_folder, size=_requested_size(recipe))
+    size, color = _requested_size(recipe), None
     if image_shape is not None:
         size, color = _fitting_size(recipe, image_shape, trained_on)
-        read = partial(load_folder, size=size, color=color)
+    read = partial(load_folder, size=size, color=color, skip_bad=skip_bad)
     labeled = partial(_read_with_classes, classes, read) if classes else read
     parts = _read_parts(recipe, folder, unseen=trained_on != "own", read=labeled)
     normalize = _training_normalization(recipe, parts[0], trained_on, read)
@@ -54,6 +58,43 @@ def load_own_images(
         _fit_transforms(recipe.train_transforms, parts[0], normalize),
         _fit_transforms(recipe.test_transforms, parts[0], normalize),
     )
+
+
+def describe_reading(folder: Path, parts: Sequence[object]) -> tuple[str, ...]:
+    """Return sentences about images that were scaled or skipped; none if all were as they are."""
+    sets = {id(part): part for part in parts if isinstance(part, ImageSet) and part.reading}
+    sizes: Counter[tuple[int, int]] = Counter()
+    skipped: list[str] = []
+    for part in sets.values():
+        if part.reading is not None:
+            sizes.update(part.reading.sizes)
+            skipped += part.reading.skipped
+    notes = []
+    height, width = next(iter(sets.values())).images.shape[2:] if sets else (0, 0)
+    if any(size != (height, width) for size in sizes):
+        notes.append(
+            f"{folder}: {sizes.total():,} images of height x width {_list_sizes(sizes)}; each is "
+            f"scaled until it covers {height}x{width}, and its center is cut out"
+        )
+    if skipped:
+        notes.append(
+            f"{folder}: skipped {len(skipped)} files that are no images: " + _list(skipped)
+        )
+    return tuple(notes)
+
+
+def _list_sizes(sizes: Counter[tuple[int, int]]) -> str:
+    """Return the most common sizes with their counts, and how many others there are."""
+    common = sizes.most_common(MAX_LISTED)
+    listed = ", ".join(f"{height}x{width} ({count:,})" for (height, width), count in common)
+    others = len(sizes) - len(common)
+    return listed + f" and {others:,} other sizes" * bool(others)
+
+
+def _list(names: Sequence[str]) -> str:
+    """Return the first names, and how many others there are."""
+    others = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {others} more" if others > 0 else "")
 
 
 def _requested_size(recipe: Recipe) -> tuple[int, int] | None:

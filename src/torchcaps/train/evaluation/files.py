@@ -39,7 +39,9 @@ def evaluate_files(
     split: str = "test",
     draws: int | None = None,
     device: str = "auto",
+    skip_bad: bool = False,
     progress: Callable[[str, int, int], None] = lambda name, of, images: None,
+    notify: Callable[[str], None] = lambda note: None,
 ) -> dict[str, dict[str, Any]]:
     """Return the accuracy of each network by path, and of several together as ``"ensemble"``.
 
@@ -48,14 +50,15 @@ def evaluate_files(
 
     Args:
         paths: run folders, weight files, or names of recipes with shipped weights.
-        recipe: the recipe whose data and transforms are used; None for the run's own. A run of a
-            recipe that is not in the package needs the recipe itself.
+        recipe: the recipe of data and transforms; None for the run's, if it is in the package.
         data_dir: the data folder.
         own_data: a folder of images in place of the recipe's or the run's; see `load_sources`.
         split: "test" or "validation".
         draws: draws from a set made of digits, such as MultiMNIST's pairs; None for the recipe's.
-        device: "auto", "cpu", "cuda" or "cuda:N".
+        device: see `TrainOptions`.
+        skip_bad: leave out files of ``own_data`` that are no images.
         progress: called with a network's name, its images, and those just scored.
+        notify: called with sentences about a user's images that were scaled or skipped.
     """
     _check_request(split, draws)
     process = Process(choose_device(device))
@@ -64,22 +67,25 @@ def evaluate_files(
         check_recipe_known(file)
     networks = [load_trained(file, device=process.device) for file in files]
     chosen, own_data = _recipe_and_images(recipe, own_data, files, networks)
-    sources = _sources(paths, files, networks, chosen, own_data, data_dir)
+    sources = _sources(paths, files, networks, chosen, own_data, data_dir, skip_bad, notify)
     source = _split(sources, split, str(own_data or chosen.name))
     draws = _check_draws(draws or (sources.test_draws if split == "test" else 1), source)
     if own_data is not None and split == "validation":
         for file in files:
             check_held_out(file, own_data.expanduser())
-    contestants: dict[str, torch.nn.Module] = dict(zip(map(str, paths), networks, strict=True))
-    if len(networks) > 1:
-        contestants["ensemble"] = Ensemble(networks)
     scores = {}
-    for name, network in contestants.items():
+    for name, network in _contestants(paths, networks).items():
         on_batch = partial(progress, name, draws * len(source))
         scores[name] = _score(network, source, sources, chosen, process, draws, on_batch)
     for path, file, member in zip(paths, files, networks, strict=True):
         scores[str(path)] |= _remarks(file, member, None if own_data is None else source)
     return scores
+
+
+def _contestants(paths: Sequence[Path], networks: Sequence[Network]) -> dict[str, torch.nn.Module]:
+    """Return the networks by path, and the ensemble of several."""
+    named: dict[str, torch.nn.Module] = dict(zip(map(str, paths), networks, strict=True))
+    return {**named, "ensemble": Ensemble(networks)} if len(networks) > 1 else named
 
 
 def _remarks(file: Path, network: Network, own: Source | None) -> dict[str, Any]:
@@ -180,6 +186,8 @@ def _sources(
     recipe: Recipe,
     own: Path | None,
     data_dir: Path | None,
+    skip_bad: bool,
+    notify: Callable[[str], None],
 ) -> Sources:
     """Load the images that all of these networks can be scored on."""
     trained_on: set[TrainedOn] = {"own"}
@@ -199,6 +207,7 @@ def _sources(
         trained_on=trained_on.pop(),
         image_shape=networks[0].image_shape,
         classes=classes.pop() if classes else (),
+        skip_bad=skip_bad or any(description_of(file).get("skip_bad") for file in files),
     )
     remedy = "name another --recipe, or the folder of your own images with --data"
     if own is not None:
@@ -209,6 +218,8 @@ def _sources(
                 f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "
                 f"data have {sources.image_shape} of {sources.n_classes}: {remedy}"
             )
+    for note in sources.notes:
+        notify(note)
     return sources
 
 

@@ -208,13 +208,16 @@ def _difference(key: str, before: object, now: object) -> str:
     return f"{key} {before} and not {now}"
 
 
-def describe_run(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
+def describe_run(
+    recipe: Recipe, seed: int, own: Path | None, *, skip_bad: bool = False
+) -> dict[str, Any]:
     """Return what makes two runs the same run, ready for JSON.
 
     Args:
         recipe: the recipe.
         seed: the seed.
         own: the folder of the user's own images.
+        skip_bad: whether files of this folder that are no images are left out.
     """
     run = {"recipe": recipe.name, "seed": seed, "settings": recipe.settings(), "data": None}
     if own is None:
@@ -223,7 +226,8 @@ def describe_run(recipe: Recipe, seed: int, own: Path | None) -> dict[str, Any]:
     # whether a tenth is held out where there is nothing else to score
     hold_out = recipe.hold_out or "hold_out" not in recipe.asked
     images = describe_folder(own) if own.is_dir() else {}
-    return {**run, "data": str(own), "hold_out": hold_out, **images}
+    described = {**run, "data": str(own), "hold_out": hold_out, **images}
+    return {**described, "skip_bad": True} if skip_bad else described
 
 
 def is_unfinished(path: Path, recipe: Recipe, seed: int) -> bool:
