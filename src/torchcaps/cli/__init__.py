@@ -8,6 +8,7 @@ from torchcaps.cli.bench import bench
 from torchcaps.cli.campaign import campaign
 from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
+from torchcaps.cli.explore import explore
 from torchcaps.cli.figures import figures
 from torchcaps.cli.listing import list_recipes
 from torchcaps.cli.predict import predict
@@ -28,6 +29,7 @@ app.command()(train)
 app.command()(campaign)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(explore)
 app.command()(figures)
 app.command()(results)
 app.command()(ship)
