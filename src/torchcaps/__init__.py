@@ -8,6 +8,7 @@ from torchcaps.captured import (
     CapturedNetwork as CapturedNetwork,
     CapturedStep as CapturedStep,
 )
+from torchcaps.export import export as export
 from torchcaps.functional import (
     binary_cross_entropy_loss as binary_cross_entropy_loss,
     cross_entropy_loss as cross_entropy_loss,

@@ -9,6 +9,7 @@ from torchcaps.cli.campaign import campaign
 from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
 from torchcaps.cli.explore import explore
+from torchcaps.cli.export import export
 from torchcaps.cli.figures import figures
 from torchcaps.cli.listing import list_recipes
 from torchcaps.cli.predict import predict
@@ -31,6 +32,7 @@ app.command()(evaluate)
 app.command()(predict)
 app.command()(explore)
 app.command()(figures)
+app.command()(export)
 app.command()(results)
 app.command()(ship)
 app.command()(bench)

@@ -36,6 +36,10 @@ class Graph(nn.Module):
         """Return images of the right shape: zeros."""
         return next(self.network.parameters()).new_zeros(count, *self.input_shape)
 
+    def inputs(self, count: int) -> dict[str, Tensor]:
+        """Return an example of each input by name."""
+        return {"images": self.example(count)}
+
     def prepared(self, images: Tensor) -> Tensor:
         """Return the images as the network was trained to see them."""
         for step in self.steps:
@@ -146,6 +150,14 @@ class Drawing(nn.Module):
             count, self.decoder.n_classes, self.decoder.d
         )
         return poses, torch.zeros(count, dtype=torch.long, device=poses.device)
+
+    def inputs(self, count: int) -> dict[str, Tensor]:
+        """Return an example of each input by name."""
+        return dict(zip(("poses", "classes"), self.example(count), strict=True))
+
+    def output_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return name and shape of the output, for one drawing."""
+        return {"drawing": (1, *self.decoder.image_shape)}
 
     def forward(self, poses: Tensor, classes: Tensor) -> Tensor:
         """Return images ``[b c h w]`` of the capsules of ``classes`` ``[b]``.
