@@ -46,6 +46,7 @@ from torchcaps.models import (
     AttentionCapsNet as AttentionCapsNet,
     CapsNet as CapsNet,
     Classifier as Classifier,
+    EfficientCapsNet as EfficientCapsNet,
     EMCapsNet as EMCapsNet,
     Ensemble as Ensemble,
     Network as Network,

@@ -38,6 +38,17 @@ def squash(poses: Tensor) -> Tensor:
     return squashed
 
 
+def exponential_squash(poses: Tensor) -> Tensor:
+    """Keep the direction and send the length n to 1 - exp(-n), over the last axis.
+
+    Mazzia 2021, Eq. 3. Short poses keep their length: the factor is 1 at a zero vector.
+    """
+    n = _lengths(poses)
+    safe = n.clamp_min(1e-4)
+    squashed: Tensor = poses * torch.where(n > 1e-4, -torch.expm1(-safe) / safe, 1 - n / 2)
+    return squashed
+
+
 def unit(vectors: Tensor) -> Tensor:
     """Direction over the last axis: length one, or zero where the length is below 1e-6.
 

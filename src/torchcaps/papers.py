@@ -73,6 +73,13 @@ PAPERS: dict[str, Paper] = {
             2021,
             "https://arxiv.org/abs/2103.04278",
         ),
+        Paper(
+            "mazzia2021",
+            "Efficient-CapsNet: Capsule Network with Self-Attention Routing",
+            "Vittorio Mazzia, Francesco Salvetti, Marcello Chiaberge",
+            2021,
+            "https://arxiv.org/abs/2101.12491",
+        ),
     )
 }
 """Key -> paper, in the order in which tables show them."""

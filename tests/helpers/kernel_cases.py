@@ -224,6 +224,7 @@ FUSED: dict[str, Callable[..., RoutingFactory]] = {
     "inverted attention, activated": lambda **k: partial(
         tc.InvertedAttentionRouting, iterations=3, activated=True, **k
     ),
+    "self-attention": lambda **k: partial(tc.SelfAttentionRouting, **k),
     "em": lambda **k: partial(tc.EMRouting, iterations=3, **k),
     "em, one iteration": lambda **k: partial(tc.EMRouting, iterations=1, cost_scale=5.0, **k),
 }

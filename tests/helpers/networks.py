@@ -58,6 +58,10 @@ COUNTS = [
     ("zhao2020/multimnist", 455_633 + 96, 467_089 + 192, "457K in the paper, 565K in its code"),
     ("hinton2018/smallnorb", 317_194, None, "310K in the paper, rounded or by another count"),
     ("hinton2018/smallnorb-small", 68_754, None, "68K"),
+    ("mazzia2021/mnist-plain", 161_824, None, "161,824"),
+    ("mazzia2021/mnist", 161_824 + 1_411_344, None, "161,824 + decoder"),
+    ("mazzia2021/multimnist", 154_656 + 1_936_144, None, None),
+    ("mazzia2021/smallnorb", 151_664 + 229_570, None, "151K + decoder"),
     ("yang2021/mnist-l2", 8_215_568 + 11_520, None, None),
     ("yang2021/mnist-l1-plain", 6_804_224 + 11_520, None, None),
 ]

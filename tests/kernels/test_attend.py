@@ -64,6 +64,21 @@ def test_a_bias_may_be_broadcast(routing: Any, shape: tuple[int, int, int]) -> N
         torch.testing.assert_close(a, b)
 
 
+def test_a_learned_bias_of_self_attention_reaches_the_kernel() -> None:
+    case = CASES["few windows"]
+    inputs = case.inputs(torch.float64, "cpu")
+    votes = case.votes({name: tensor.float() for name, tensor in inputs.items()})
+    sizes = sizes_for(votes)
+    bias = torch.randn(sizes.n_children, sizes.n_parents)
+    plain, fused = (tc.SelfAttentionRouting(sizes, implementation=w) for w in ("torch", "fused"))
+    for routing in (plain, fused):
+        routing.load_state_dict({"bias": bias})
+    unbiased = route(tc.SelfAttentionRouting(sizes), votes)
+    for got, expected in zip(route(fused, votes), route(plain, votes), strict=True):
+        torch.testing.assert_close(got, expected)
+    assert not torch.allclose(unbiased.poses, route(fused, votes).poses, atol=0.01)
+
+
 def test_the_operator_keeps_its_promises() -> None:
     poses, weight, parents, window = operator_arguments()
     torch.use_deterministic_algorithms(False)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 import torchcaps as tc
 from helpers.routings import route
+from torchcaps.functional import exponential_squash
 from torchcaps.routing import Sizes
 
 
@@ -237,3 +238,35 @@ def test_self_routing() -> None:
     children = tc.Capsules(poses, torch.tensor([[1, 0.5]]).double())
     for got, expected in zip(routing(children, votes), routed, strict=True):
         near(got, expected.tolist())
+
+
+def test_exponential_squash() -> None:
+    # |(3, 4)| = 5, so Eq. 3 of Mazzia 2021 gives the length 1 - e^-5 in the direction (3, 4)/5.
+    length = 1 - math.exp(-5)
+    near(exponential_squash(torch.tensor([3.0, 4.0]).double()), [0.6 * length, 0.8 * length])
+    # at zero the factor is 1: the pose is zero, and its gradient the identity
+    zero = torch.zeros(2).double().requires_grad_()
+    near(torch.autograd.grad(exponential_squash(zero)[0], zero)[0], [1.0, 0.0])
+
+
+def test_self_attention_routing() -> None:
+    # Poses of 4, so the scale is 1/2. Both children vote (sqrt(ln 3), 0, 0, 0) for A. For B child 1
+    # votes (2, 0, 0, 0) and child 2 the opposite. Sums of votes: (2 sqrt(ln 3), 0, 0, 0) and 0.
+    # Agreement with A: sqrt(ln 3) * 2 sqrt(ln 3) / 2 = ln 3 for both; with B: 0.
+    # Couplings 3/4 and 1/4. s_A = 3/2 sqrt(ln 3) and s_B = 0; |v_A| = 1 - exp(-s_A).
+    root = math.sqrt(math.log(3))
+    votes = torch.zeros(1, 2, 2, 4).double()
+    votes[0, :, :, 0] = torch.tensor([[root, 2], [root, -2]])
+    routed = tc.self_attention_routing(votes)
+    near(routed.couplings[0], [[0.75, 0.25]] * 2)
+    near(routed.poses[0, :, 0], [1 - math.exp(-1.5 * root), 0.0])
+    near(routed.activations[0], [1 - math.exp(-1.5 * root), 0.0])
+    # A bias of 1/4 on child 1 for B: s_B = 1/2 * 2 - 1/4 * 2 = 1/2. Couplings stay without it.
+    bias = torch.tensor([[0.0, 0.25], [0, 0]]).double()
+    biased = tc.self_attention_routing(votes, bias)
+    near(biased.poses[0, :, 0], [1 - math.exp(-1.5 * root), 1 - math.exp(-0.5)])
+    near(biased.couplings[0], [[0.75, 0.25]] * 2)
+    # The class owns the bias.
+    routing = tc.SelfAttentionRouting(Sizes(2, 2, 8, 4)).double()
+    routing.load_state_dict({"bias": bias})
+    near(route(routing, votes).poses[0], biased.poses[0].tolist())

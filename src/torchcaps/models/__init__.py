@@ -2,6 +2,7 @@
 
 from torchcaps.models.choi2019 import ARCapsNet as ARCapsNet
 from torchcaps.models.hinton2018 import EMCapsNet as EMCapsNet
+from torchcaps.models.mazzia2021 import EfficientCapsNet as EfficientCapsNet
 from torchcaps.models.network import (
     Classifier as Classifier,
     Ensemble as Ensemble,

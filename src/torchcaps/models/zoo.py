@@ -8,7 +8,16 @@ import torch
 from torch import nn
 
 from torchcaps.errors import UsageError, suggest
-from torchcaps.models import choi2019, demo, hinton2018, sabour2017, tsai2020, yang2021, zhao2020
+from torchcaps.models import (
+    choi2019,
+    demo,
+    hinton2018,
+    mazzia2021,
+    sabour2017,
+    tsai2020,
+    yang2021,
+    zhao2020,
+)
 from torchcaps.models.entry import Entry
 from torchcaps.models.network import ImageShape, Network
 
@@ -25,6 +34,7 @@ ZOO: dict[str, Entry] = {
         ("choi2019", choi2019.networks()),
         ("zhao2020", zhao2020.networks()),
         ("yang2021", yang2021.networks()),
+        ("mazzia2021", mazzia2021.networks()),
         ("demo", demo.networks()),
     )
     for name, entry in entries.items()

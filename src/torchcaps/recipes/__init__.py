@@ -1,7 +1,15 @@
 """Every published row as a recipe: what to train, how, and the number its paper prints."""
 
 from torchcaps.errors import UsageError, suggest
-from torchcaps.recipes import choi2019, hinton2018, sabour2017, tsai2020, yang2021, zhao2020
+from torchcaps.recipes import (
+    choi2019,
+    hinton2018,
+    mazzia2021,
+    sabour2017,
+    tsai2020,
+    yang2021,
+    zhao2020,
+)
 from torchcaps.recipes.base import (
     Measure as Measure,
     Published as Published,
@@ -16,6 +24,7 @@ _MODERN_ORDER = (
     "choi2019/mnist-modern",
     "yang2021/mnist-l1-modern",
     "yang2021/mnist-l2-modern",
+    "mazzia2021/mnist-modern",
     "sabour2017/multimnist-modern",
     "tsai2020/diversemultimnist-matrix-modern",
     "tsai2020/diversemultimnist-vector-modern",
@@ -28,7 +37,7 @@ _MODERN_ORDER = (
 
 
 def _modern() -> list[Recipe]:
-    papers = (sabour2017, tsai2020, choi2019, zhao2020, yang2021)
+    papers = (sabour2017, tsai2020, choi2019, zhao2020, yang2021, mazzia2021)
     rank = {name: number for number, name in enumerate(_MODERN_ORDER)}
     recipes = [recipe for paper in papers for recipe in paper.modern()]
     return sorted(recipes, key=lambda recipe: rank.get(recipe.name, len(rank)))
@@ -36,7 +45,7 @@ def _modern() -> list[Recipe]:
 
 def all_recipes() -> list[Recipe]:
     """Return every recipe of the package: the published, the modern, the demo's."""
-    papers = (sabour2017, hinton2018, tsai2020, choi2019, zhao2020, yang2021)
+    papers = (sabour2017, hinton2018, tsai2020, choi2019, zhao2020, yang2021, mazzia2021)
     published = [recipe for paper in papers for recipe in paper.published()]
     return [*published, *_modern(), *demo()]
 

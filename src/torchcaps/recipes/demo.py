@@ -60,4 +60,5 @@ def _strokes() -> list[Recipe]:
         other("pairwise", loss=cross_entropy),
         other("discriminative", coefficient_lr=1e-3),
         other("self", loss=log_likelihood, lr=1e-2),
+        other("self-attention"),
     ]

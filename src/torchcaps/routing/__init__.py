@@ -29,6 +29,10 @@ from torchcaps.routing.pairwise import (
     PairwiseRouting as PairwiseRouting,
     pairwise_agreement as pairwise_agreement,
 )
+from torchcaps.routing.self_attention import (
+    SelfAttentionRouting as SelfAttentionRouting,
+    self_attention_routing as self_attention_routing,
+)
 from torchcaps.routing.self_routing import (
     SelfRouting as SelfRouting,
     self_routing as self_routing,
@@ -42,5 +46,6 @@ ROUTINGS: dict[str, RoutingFactory] = {
     "pairwise": PairwiseRouting,
     "discriminative": DiscriminativeRouting,
     "self": SelfRouting,
+    "self-attention": SelfAttentionRouting,
 }
 """Every routing by its name in demos."""
