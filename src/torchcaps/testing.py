@@ -161,6 +161,23 @@ def votes_need_not_be_cast(factory: RoutingFactory) -> None:
             _same(got, expected, "votes not yet cast are routed differently")
 
 
+def absent_children_change_nothing(factory: RoutingFactory) -> None:
+    """Routing with some children masked equals routing without them."""
+    routing, children, votes = _example(factory)
+    kept = torch.tensor([0, 2, 3, 5])
+    mask = torch.zeros(BATCH, CHILDREN, dtype=torch.bool)
+    mask[:, kept] = True
+    assert children.activations is not None
+    masked = Capsules(children.poses * mask[..., None], children.activations.masked_fill(~mask, 0))
+    routed = routing.route_present(masked, votes.masked_fill(~mask[..., None, None], 0), mask)
+    alone = _selected(factory, routing, kept)
+    expected = alone(_taken(children, (slice(None), kept)), votes[:, kept])
+    _same(routed.poses, expected.poses, "absent children change the poses")
+    _same(routed.activations, expected.activations, "absent children change the activations")
+    _same(routed.couplings[:, kept], expected.couplings, "absent children change the couplings")
+    assert not routed.couplings[~mask].any(), "absent children are coupled"
+
+
 CONTRACT: tuple[Callable[[RoutingFactory], None], ...] = (
     returns_the_declared_shapes,
     couplings_are_the_declared_distribution,
@@ -174,6 +191,7 @@ CONTRACT: tuple[Callable[[RoutingFactory], None], ...] = (
     compiles_as_one_graph,
     state_survives_a_round_trip,
     votes_need_not_be_cast,
+    absent_children_change_nothing,
 )
 
 
@@ -218,6 +236,20 @@ def _permuted(routing: Routing, size: int, order: Tensor) -> Routing:
                 if length == size:
                     parameter.copy_(parameter.index_select(axis, order))
     return routing
+
+
+def _selected(factory: RoutingFactory, routing: Routing, kept: Tensor) -> Routing:
+    """Build the routing for some of the children, with what the other learned about these."""
+    _, j, d, e = routing.sizes
+    alone = factory(Sizes(len(kept), j, d, e)).double()
+    state = routing.state_dict()
+    for name, value in state.items():
+        for axis, length in enumerate(value.shape):
+            if length == CHILDREN:
+                value = value.index_select(axis, kept)
+        state[name] = value
+    alone.load_state_dict(state)
+    return alone
 
 
 def _check_backward(routing: Routing, children: Capsules, votes: Tensor, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
@@ -60,17 +61,40 @@ class CapsuleHead(nn.Module):
         self.classifier = nn.Linear(d, 1) if built.scores_by == "logit" else None
         self.in_channels = in_channels
 
-    def forward(self, features: Tensor) -> Output:
-        """Return scores ``[b n]``, class capsules and their couplings ``[b (h w i) n]``."""
-        if features.dim() == 3:
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Output:
+        """Return scores ``[b n]``, class capsules and their couplings ``[b (h w i) n]``.
+
+        Args:
+            features: a map ``[b c h w]`` or tokens ``[b n c]``.
+            mask: booleans ``[b h w]`` or ``[b n]``, False for padding, which then changes nothing.
+                None is no padding. Attention libraries often mark padding by True: invert those.
+        """
+        tokens = features.dim() == 3
+        if tokens:
             features = features.transpose(1, 2).unsqueeze(-1)
         if features.dim() != 4 or features.shape[1] != self.in_channels:
             raise ValueError(
                 f"CapsuleHead takes a map [b {self.in_channels} h w] or tokens "
                 f"[b n {self.in_channels}], not {list(features.shape)}"
             )
-        routed = self.classes(self.primary(features))
+        if mask is not None:
+            mask = _check_mask(mask, features, tokens=tokens)
+            features = features.masked_fill(~mask[:, None], 0)
+        routed = self.classes(self.primary(features), mask=mask)
         scores = routed.activations
         if self.classifier is not None:
             scores = self.classifier(routed.poses).squeeze(-1)
         return Output(scores, Capsules(routed.poses, routed.activations), (routed.couplings,))
+
+
+def _check_mask(mask: Tensor, features: Tensor, *, tokens: bool) -> Tensor:
+    """Return the mask as ``[b h w]``; refuse one that does not fit the features."""
+    b, _, height, width = features.shape
+    expected = (b, height) if tokens else (b, height, width)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != expected:
+        what = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        raise ValueError(
+            f"the mask of CapsuleHead must be booleans {list(expected)}, False for padding, "
+            f"not {what}"
+        )
+    return mask[..., None] if tokens else mask

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchcaps.capsules import Capsules, Routed
 from torchcaps.layers.base import CapsuleLayer
 from torchcaps.layers.votes import VoteNormFactory, vote_weight
-from torchcaps.layers.windows import check_capsules, grid_of
+from torchcaps.layers.windows import check_capsules, grid_of, without_absent
 from torchcaps.routing import defaults
 from torchcaps.routing.base import RoutingFactory, Sizes, build_routing
 from torchcaps.votes import Votes
@@ -68,6 +68,8 @@ class LinearCapsules(CapsuleLayer):
         children: Capsules | Routed,
         parents: Tensor | None = None,
         votes: Votes | Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
     ) -> Routed:
         """Return the parents of the children.
 
@@ -75,10 +77,21 @@ class LinearCapsules(CapsuleLayer):
             children: capsules below.
             parents: poses of the parents after a previous iteration, if there was one.
             votes: the children's votes, if they have been prepared before.
+            mask: booleans ``[b i]``, or ``[b h w]`` or ``[b h w i]`` on a grid, False for children
+                that are absent; None is all present.
         """
         check_capsules(children, "LinearCapsules")
-        activations = Capsules(children.poses, children.activations).flat().activations
-        return self.route(children, activations, parents, votes)
+        capsules = Capsules(children.poses, children.activations)
+        if mask is None:
+            return self.route(children, capsules.flat().activations, parents, votes)
+        if self.vote_norm is not None:
+            raise ValueError(
+                "VoteNorm takes its statistics over all children, so that a mask has no meaning: "
+                "build the layer without vote_norm"
+            )
+        present, mask = without_absent(capsules, mask, "LinearCapsules")
+        present, mask = present.flat(), mask.flatten(1)
+        return self.route_present(present, present.activations, mask, parents, votes)
 
 
 @final
@@ -150,12 +163,30 @@ class ClassCapsules(CapsuleLayer):
         votes = Votes(poses.flatten(1, 3), self.weight)
         if not self.coordinates:
             return votes
-        bias = self._positions(votes, poses.shape[1], poses.shape[2])
-        return Votes(votes.poses, votes.weight, bias=bias)
+        dtype = torch.promote_types(poses.dtype, torch.float32)
+        height, width = poses.shape[1:3]
+        y = (torch.arange(height, dtype=dtype, device=poses.device) + 0.5) / height
+        x = (torch.arange(width, dtype=dtype, device=poses.device) + 0.5) / width
+        return Votes(votes.poses, votes.weight, bias=self._positions(votes, y[None], x[None])[0])
 
-    def forward(self, children: Capsules | Routed, parents: Tensor | None = None) -> Routed:
-        """Return the parents of the children, starting from previous ``parents`` if given."""
+    def forward(
+        self,
+        children: Capsules | Routed,
+        parents: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+    ) -> Routed:
+        """Return the parents of the children.
+
+        Args:
+            children: capsules below, on a grid.
+            parents: poses of the parents after a previous iteration, if there was one.
+            mask: booleans ``[b h w]`` or ``[b h w i]``, False for children that are absent; None is
+                all present. Coordinates skip rows and columns without a present child.
+        """
         grid_of(children, *self.shape, "ClassCapsules")
+        if mask is not None:
+            return self._route_masked(children, mask, parents)
         activations = children.activations
         if activations is not None:
             activations = activations.flatten(0, 2) if self.local else activations.flatten(1)
@@ -166,16 +197,49 @@ class ClassCapsules(CapsuleLayer):
         poses, present, couplings = (x.reshape(b, h * w, *x.shape[1:]) for x in routed)
         return Routed(poses.mean(dim=1), present.mean(dim=1), couplings.flatten(1, 2) / (h * w))
 
-    def _positions(self, votes: Votes, height: int, width: int) -> Tensor:
-        """Return the positions of the children, ``[(h w i) 1 e]``, zero but for two entries."""
+    def _route_masked(
+        self, children: Capsules | Routed, mask: Tensor, parents: Tensor | None
+    ) -> Routed:
+        """Return the parents of the children that are present."""
+        present, mask = without_absent(children, mask, "ClassCapsules")
+        positions = mask.any(dim=-1)  # [b h w]
+        if self.local:
+            flat = present.activations.flatten(0, 2) if present.activations is not None else None
+            routed = self.route_present(present, flat, mask.flatten(0, 2), parents)
+            return _mean_over_positions(routed, positions.to(children.poses.dtype))
+        uncast = Votes(present.poses.flatten(1, 3), self.weight)
+        votes: Votes | Tensor = uncast
+        if self.coordinates:
+            y, x = (_ranks(positions.any(dim=axis), present.poses.dtype) for axis in (2, 1))
+            votes = uncast.dense() + self._positions(uncast, y, x)
+        activations = None if present.activations is None else present.activations.flatten(1)
+        return self.route_present(present, activations, mask.flatten(1), parents, votes)
+
+    def _positions(self, votes: Votes, y: Tensor, x: Tensor) -> Tensor:
+        """Return rows ``[b h]`` and columns ``[b w]`` as summands of votes, ``[b (h w i) 1 e]``."""
         n_types, e = self.shape[0], votes.shape[3]
         columns = e // votes.rows
         first, second = (columns - 1, 2 * columns - 1) if votes.rows > 1 else (0, 1)
-        device = votes.poses.device
-        dtype = torch.promote_types(votes.poses.dtype, torch.float32)
-        positions = votes.poses.new_zeros(height, width, n_types, 1, e)
-        y = (torch.arange(height, dtype=dtype, device=device) + 0.5) / height
-        x = (torch.arange(width, dtype=dtype, device=device) + 0.5) / width
-        positions[..., first] = y[:, None, None, None]
-        positions[..., second] = x[:, None, None]
-        return positions.flatten(0, 2)
+        positions = votes.poses.new_zeros(*y.shape, x.shape[1], n_types, 1, e)
+        positions[..., first] = y[:, :, None, None, None]
+        positions[..., second] = x[:, None, :, None, None]
+        return positions.flatten(1, 3)
+
+
+def _ranks(present: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return (index + 1/2) / count of each of the present entries, ``[b n]``."""
+    ones = present.to(torch.promote_types(dtype, torch.float32))
+    return (ones.cumsum(dim=1) - 0.5) / ones.sum(dim=1, keepdim=True).clamp_min(1)
+
+
+def _mean_over_positions(routed: Routed, weights: Tensor) -> Routed:
+    """Average the parents of all positions with weights ``[b h w]``, zero for absent ones."""
+    b = len(weights)
+    weights = weights.reshape(b, -1)
+    weights = weights / weights.sum(dim=1, keepdim=True).clamp_min(1)
+    poses, present, couplings = (x.reshape(b, -1, *x.shape[1:]) for x in routed)
+    return Routed(
+        torch.einsum("bk,bkje->bje", weights, poses),
+        torch.einsum("bk,bkj->bj", weights, present),
+        (couplings * weights[..., None, None]).flatten(1, 2),
+    )

@@ -57,6 +57,30 @@ def check_capsules(children: object, layer: str) -> None:
         raise ValueError(f"poses must be [b i d] or [b h w i d], not {list(poses.shape)}")
 
 
+def without_absent(
+    children: Capsules | Routed, mask: Tensor, layer: str
+) -> tuple[Capsules, Tensor]:
+    """Return the capsules with poses of zero where the mask is False, and the mask ``[b ... i]``.
+
+    The mask has one value per capsule, or one per position of a grid for all capsules there.
+    """
+    poses = children.poses
+    shapes = [poses.shape[:-1]] + ([poses.shape[:3]] if poses.dim() == 5 else [])
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape not in shapes:
+        what = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        allowed = " or ".join(str(list(shape)) for shape in shapes)
+        raise ValueError(
+            f"the mask of {layer} must be booleans {allowed}, True for capsules that are present, "
+            f"not {what}"
+        )
+    if mask.dim() < poses.dim() - 1:
+        mask = mask[..., None].expand(poses.shape[:-1])
+    activations = children.activations
+    if activations is not None:
+        activations = activations.masked_fill(~mask, 0)
+    return Capsules(poses.masked_fill(~mask[..., None], 0), activations), mask
+
+
 def grid_of(children: Capsules | Routed, n_types: int, d: int, layer: str) -> Tensor:
     """Check that capsules are a grid ``[b h w i d]`` of what a layer was built for."""
     check_capsules(children, layer)

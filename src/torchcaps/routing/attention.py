@@ -30,13 +30,15 @@ from torchcaps.tensors import parent_major
 from torchcaps.votes import Votes
 
 
-def attention_routing(votes: Tensor, weight: Tensor) -> Routed:
+def attention_routing(votes: Tensor, weight: Tensor, mask: Tensor | None = None) -> Routed:
     """Route votes ``[b i j e]`` by Eq. 6 to 8.
 
     Args:
         votes: what child i predicts for the pose of parent j.
         weight: ``[j i e i]``: entry ``[j, i, e, o]`` says how the vote of child i for parent j
             bears on the logit of child o.
+        mask: ``[b i]``, False for absent children, whose votes must be zero; their couplings are
+            zero too. None is all present.
 
     Returns:
         poses ``[b j e]`` before the capsule activation, activations ``[b j]`` (their lengths) and
@@ -53,7 +55,11 @@ def attention_routing(votes: Tensor, weight: Tensor) -> Routed:
         )
     concatenated = votes.transpose(1, 2).flatten(2)  # [b j (i e)]
     logits = torch.einsum("bjk,jko->boj", concatenated, weight.flatten(1, 2))  # (7)
+    if mask is not None:
+        logits = logits.masked_fill(~mask[..., None], torch.finfo(logits.dtype).min)
     couplings = logits.softmax(dim=1)  # (8)
+    if mask is not None:  # a sample without any child
+        couplings = couplings * mask[..., None]
     poses = torch.einsum("bij,bije->bje", couplings, votes)  # (6)
     return Routed(poses, lengths(poses), couplings)
 
@@ -95,7 +101,20 @@ class AttentionRouting(Routing):
     ) -> Routed:
         """Route votes in one pass and activate the parents."""
         self.refuse_parents(parents)
-        routed = attention_routing(self.cast(votes), self.weight)
+        return self._activated(attention_routing(self.cast(votes), self.weight))
+
+    def route_present(
+        self,
+        children: Capsules,
+        votes: Votes | Tensor,
+        mask: Tensor,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Let the children that are present compete, and no others."""
+        self.refuse_parents(parents)
+        return self._activated(attention_routing(self.cast(votes), self.weight, mask))
+
+    def _activated(self, routed: Routed) -> Routed:
         poses = self.activation(routed.poses)
         return Routed(poses, normalized_lengths(poses), routed.couplings)
 

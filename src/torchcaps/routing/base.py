@@ -137,6 +137,28 @@ class Routing(nn.Module, ABC):
             parents: poses ``[b j e]`` of the previous iteration, if there was one.
         """
 
+    def route_present(
+        self,
+        children: Capsules,
+        votes: Votes | Tensor,
+        mask: Tensor,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Route the children that are present, as if the absent ones did not exist.
+
+        Layers call it with votes of zero and, where there are activations, activations of zero for
+        absent children. By default that is enough, and their couplings become zero. Routings that
+        divide by the number of children, or let children compete, override it.
+
+        Args:
+            children: see :meth:`forward`.
+            votes: see :meth:`forward`; zero for absent children.
+            mask: ``[b i]``, True for children that are present.
+            parents: see :meth:`forward`.
+        """
+        routed: Routed = self(children, votes, parents)
+        return routed._replace(couplings=routed.couplings * mask[..., None])
+
     def objective(
         self,
         votes: Votes | Tensor,

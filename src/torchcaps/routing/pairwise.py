@@ -109,6 +109,20 @@ class PairwiseRouting(Routing):
             self.cast(votes), normalise=self.normalized, half=self.halved, unit=self.unit
         )
 
+    def route_present(
+        self,
+        children: Capsules,
+        votes: Votes | Tensor,
+        mask: Tensor,
+        parents: Tensor | None = None,
+    ) -> Routed:
+        """Compare the votes of the children that are present; n of Eq. 8 counts these alone."""
+        routed = super().route_present(children, votes, mask, parents)
+        n_present = mask.sum(dim=1, keepdim=True).clamp_min(1)  # [b 1]
+        factor = (mask.shape[1] / n_present).to(routed.activations.dtype)
+        poses = routed.poses if self.unit else routed.poses * factor[..., None]
+        return Routed(poses, routed.activations * factor, routed.couplings * factor[..., None])
+
     def contributions(self, children: Capsules, votes: Votes | Tensor, routed: Routed) -> Tensor:
         """Return the couplings, which are each child's part of the agreement already."""
         return routed.couplings.clamp_min(0)
