@@ -52,8 +52,11 @@ def published() -> list[Recipe]:
         batch_size=16,
         hold_out=False,
     )
+    return [mnist, *_variants(mnist)]
+
+
+def _variants(mnist: Recipe) -> list[Recipe]:
     return [
-        mnist,
         mnist.variant(
             "mazzia2021/mnist-plain",
             network="mazzia2021/mnist-plain",
