@@ -54,17 +54,6 @@ def test_a_network_gets_the_best_of_its_own_and_a_recipe_the_one_it_names(weight
     assert find_shipped("zhao2020/fashion-mnist") == modern
 
 
-def test_another_shape_than_the_weights_is_refused(weights: Path) -> None:
-    weights.mkdir()
-    made(weights, "zhao2020/smallnorb")
-    same = tc.build("zhao2020/smallnorb", pretrained=True, n_classes=5, image_shape=(1, 32, 32))
-    assert same.n_classes == 5
-    with pytest.raises(ValueError, match="are for n_classes=5, not 7: leave n_classes out"):
-        tc.build("zhao2020/smallnorb", pretrained=True, n_classes=7)
-    with pytest.raises(ValueError, match=r"are for image_shape=\(1, 32, 32\), not \(3, 32, 32\)"):
-        tc.build("zhao2020/smallnorb", pretrained=True, image_shape=(3, 32, 32))
-
-
 def test_statistics_and_counters_are_exact_and_bytes_repeat(tmp_path: Path) -> None:
     network = tc.build("zhao2020/smallnorb").train()
     with torch.no_grad():

@@ -21,6 +21,7 @@ from torchcaps.data import (
 )
 from torchcaps.errors import InputError
 from torchcaps.models import Network, load as load_network
+from torchcaps.preprocessing import Preprocessing
 from torchcaps.recipes import Measure, Recipe, get
 from torchcaps.results import AccuracyRow
 from torchcaps.train.evaluation.trained import (
@@ -31,6 +32,7 @@ from torchcaps.train.evaluation.trained import (
 )
 from torchcaps.train.images import load_sources
 from torchcaps.train.outputs.folder import RunFolder
+from torchcaps.train.own_images import normalize_like
 
 
 @final
@@ -123,9 +125,11 @@ def open_subject(
     described = (RunFolder(folder).description() if is_run else None) or {}
     own = None if recipe is not None else described.get("data")
     classes = described.get("classes") or ()
-    source, transforms, split = _images(
-        chosen, own, classes, data_dir, torch.device(device), bool(described.get("skip_bad"))
-    )
+    like = network.preprocessing if recipe is None and described.get("from") else None
+    skip_bad = bool(described.get("skip_bad"))
+    where = torch.device(device)
+    images = _images(chosen, own, classes, data_dir, where, skip_bad, like)
+    source, transforms, split = images
     if own is not None and split == "held-out":
         check_held_out(folder, Path(own))
     first = torch.zeros(1, dtype=torch.long, device=device)
@@ -156,6 +160,7 @@ def _images(
     data_dir: str | Path | None,
     device: torch.device,
     skip_bad: bool,
+    like: Preprocessing | None,
 ) -> tuple[ImageSet | Generated, tuple[Transform, ...], Literal["test", "held-out"]]:
     """Return the test images of a recipe, or of the user's folder that a run was trained on."""
     if own is not None:
@@ -166,6 +171,7 @@ def _images(
             device=device,
             classes=classes,
             skip_bad=skip_bad,
+            like=like,
         )
         source = sources.validation if sources.test is None else sources.test
         if not isinstance(source, ImageSet | Generated):
@@ -174,4 +180,4 @@ def _images(
     source = load(recipe.test_dataset or recipe.dataset, "test", root=data_dir)
     if recipe.resize and isinstance(source, ImageSet):
         source = source.resize(recipe.resize, recipe.resize)
-    return source.to(device), recipe.test_transforms, "test"
+    return source.to(device), normalize_like(recipe, like)[1], "test"

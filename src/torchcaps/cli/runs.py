@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from torchcaps.results import AccuracyRow
     from torchcaps.train import TrainOptions
 
+RecipeName = Annotated[
+    str, typer.Argument(help="A name that `torchcaps list` shows, or your FILE.py:NAME.")
+]
 Data = Annotated[Path | None, typer.Option(help="Your own images, a folder per class.")]
 TestDraws = Annotated[
     int | None,
     typer.Option(min=1, help="Draws of a generated set such as MultiMNIST; default the recipe's."),
+]
+StartFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="NAME_OR_RUN",
+        help="Fine-tune: start from pretrained weights, a run folder or a weight file.",
+    ),
 ]
 Out = Annotated[Path | None, typer.Option(help="The run folder; default runs/RECIPE/seedN.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
@@ -56,12 +67,11 @@ WatchTest = Annotated[
 
 
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help="A name that `torchcaps list` shows, or your FILE.py:NAME.")
-    ],
+    recipe: RecipeName,
     data_dir: DataDir = None,
     data: Data = None,
     skip_bad: SkipBad = False,
+    start_from: StartFrom = None,
     out: Out = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -89,6 +99,7 @@ def train(
         data_dir=data_dir,
         own_data=data,
         skip_bad=skip_bad,
+        start_from=start_from,
         resume=resume,
         save_every=60 * save_every,
         deterministic=deterministic,

@@ -38,6 +38,9 @@ class Network(nn.Module, ABC):
     class_names: tuple[str, ...] | None = None
     """Name of each class by number; None if they are unknown. Weight files record them."""
 
+    started_anew: tuple[str, ...] = ()
+    """Tensors that pretrained weights of other classes or images did not fit."""
+
     n_objects: int = 1
     """Number of objects in one image."""
 

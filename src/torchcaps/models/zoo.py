@@ -129,7 +129,8 @@ def build(
     Args:
         name: ``paper/dataset-variant``; see :func:`list_models`.
         image_shape: another image shape than the network's default.
-        n_classes: another number of classes.
+        n_classes: another number of classes. With ``pretrained``, every weight that still fits is
+            kept; ``network.started_anew`` and a line of the log name the others.
         iterations: another number of routing iterations, for a network that iterates.
         pretrained: load the weights that ship with the package, with the iterations they were
             trained with. A network's name takes its best weights, a recipe's name those of the
@@ -172,20 +173,19 @@ def _pretrained(
     definition: int | None,
 ) -> Network:
     from torchcaps.models.weights.pretrained import load_shipped
+    from torchcaps.models.weights.transfer import adapt
 
     network = load_shipped(name)
-    for key, asked in (("image_shape", image_shape), ("n_classes", n_classes)):
-        if asked not in (None, getattr(network, key)):
-            raise UsageError(
-                f"the shipped weights of {name!r} are for {key}={getattr(network, key)}, not "
-                f"{asked}: leave {key} out, or build without pretrained"
-            )
     trained = network.overrides.get("definition", 1)
     if definition not in (None, trained):
         raise UsageError(
             f"the shipped weights of {name!r} are for definition={trained}, not {definition}: "
             "leave definition out, or build without pretrained"
         )
+    asked = {"image_shape": image_shape, "n_classes": n_classes}
+    changes = {k: v for k, v in asked.items() if v is not None and v != getattr(network, k)}
+    if changes:
+        network = adapt(network, **changes)
     if iterations is not None:
         network.set_iterations(iterations)
     return network

@@ -1,6 +1,7 @@
-"""The network of a run: built for its images, compiled and distributed."""
+"""The network of a run: built for its images, perhaps pretrained, compiled and distributed."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,9 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torchcaps.capsules import Output
 from torchcaps.errors import UsageError
 from torchcaps.models import Network, build
+from torchcaps.models.weights.transfer import transfer
 from torchcaps.recipes import Recipe
 from torchcaps.train.compiling import compiled
 from torchcaps.train.evaluation.evaluator import NORMS
+from torchcaps.train.evaluation.trained import find_trained, load_trained
 from torchcaps.train.images import Sources
 from torchcaps.train.norms import use_ghost_batches
 from torchcaps.train.optimizers import coefficients
@@ -50,16 +53,46 @@ def check_recipe(recipe: Recipe) -> None:
         )
 
 
-def make_network(recipe: Recipe, seed: int, sources: Sources, device: torch.device) -> Network:
-    """Build the recipe's network, adapted to images of another shape or other classes."""
+def load_start(path: str | Path | None, recipe: Recipe) -> Network | None:
+    """Load the network that a run starts from; refuse one that the recipe does not train."""
+    if path is None:
+        return None
+    start = load_trained(find_trained(Path(path)))
+    start.known_preprocessing()
+    with torch.device("meta"):
+        network = build(recipe.network)
+    if type(start) is not type(network):
+        raise UsageError(
+            f"{path} holds the network {start.name}, and {recipe.name} trains {recipe.network}: "
+            f"choose a recipe that trains a {type(start).__name__}"
+        )
+    return start
+
+
+def make_network(
+    recipe: Recipe,
+    seed: int,
+    sources: Sources,
+    device: torch.device,
+    start: Network | None = None,
+) -> Network:
+    """Build the recipe's network, adapted to images of another shape or other classes.
+
+    With ``start`` it takes over every weight of that network that fits.
+    """
     needed = {"image_shape": sources.image_shape, "n_classes": sources.n_classes}
     with torch.device("meta"):
         published = build(recipe.network)
     changes: dict[str, Any] = {
         key: value for key, value in needed.items() if getattr(published, key) != value
     }
+    if start is not None and start.name == recipe.network and "definition" in start.overrides:
+        changes["definition"] = start.overrides["definition"]
     torch.manual_seed(seed)
-    network = build(recipe.network, iterations=recipe.iterations, **changes).to(device)
+    network = build(recipe.network, iterations=recipe.iterations, **changes)
+    if start is not None:
+        transfer(start, network)
+    network = network.to(device)
     if recipe.norm_batch:
         use_ghost_batches(network, recipe.norm_batch)
     if device.type == "cuda" and recipe.channels_last:

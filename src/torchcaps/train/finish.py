@@ -80,6 +80,8 @@ def _row(
     recipe_epochs, changes = _changes(recipe)
     if own is not None:
         changes["data"] = str(own)
+    if run.options.start_from is not None:
+        changes["from"] = str(run.options.start_from)
     if lost:
         changes["chosen"] = "last-epoch"
     name, dirty = commit()
@@ -88,8 +90,7 @@ def _row(
         seed=run.options.seed,
         test=test,
         validation=validation,
-        # the paper's number does not compare with other images or with one of several networks
-        paper=recipe.published.value if own is None and recipe.ensemble == 1 else None,
+        paper=_published(run),
         parameters=network.n_parameters,
         epochs=recipe.epochs,
         recipe_epochs=recipe_epochs,
@@ -105,6 +106,14 @@ def _row(
         weights_sha256=hashlib.sha256(run.folder.weights.read_bytes()).hexdigest(),
         command=run.options.command,
     )
+
+
+def _published(run: Run) -> float | None:
+    """Return the paper's number; None where other images or weights make it another experiment."""
+    options, recipe = run.options, run.recipe
+    if options.own_data is not None or options.start_from is not None or recipe.ensemble > 1:
+        return None
+    return recipe.published.value
 
 
 def _changes(recipe: Recipe) -> tuple[int, dict[str, Setting]]:

@@ -15,7 +15,12 @@ from torchcaps.preprocessing import Preprocessing
 from torchcaps.preprocessing.description import are_steps
 from torchcaps.preprocessing.images import border_brightness
 from torchcaps.recipes import Recipe
-from torchcaps.train.own_images import TrainedOn, describe_reading, load_own_images
+from torchcaps.train.own_images import (
+    TrainedOn,
+    describe_reading,
+    load_own_images,
+    normalize_like,
+)
 
 _Set = ImageSet | Generated
 _Parts = tuple[_Set, _Set | None, _Set | None]
@@ -83,6 +88,7 @@ def load_sources(
     image_shape: ImageShape | None = None,
     classes: Sequence[str] = (),
     skip_bad: bool = False,
+    like: Preprocessing | None = None,
 ) -> Sources:
     """Load the data set of a recipe, or a folder of the user's own images.
 
@@ -99,12 +105,13 @@ def load_sources(
         classes: names of the network's classes. Folders of ``own`` with these names or numbers get
             its labels, others are refused. Without names the labels follow the sorted order.
         skip_bad: leave out files of ``own`` that are no images.
+        like: the preprocessing of the network that a run starts or started from, to follow.
     """
     parts: _Parts
     notes: tuple[str, ...] = ()
     if own is None:
         parts = _load_parts(recipe, root)
-        transforms = recipe.train_transforms, recipe.test_transforms
+        transforms = normalize_like(recipe, like)
     else:
         parts, transforms = load_own_images(
             recipe,
@@ -113,6 +120,7 @@ def load_sources(
             image_shape=image_shape,
             classes=classes,
             skip_bad=skip_bad,
+            like=like,
         )
         notes = describe_reading(own, parts)
     sources = _make_sources(recipe, parts, transforms, device)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
+from torchcaps.models.weights.transfer import say_anew
 from torchcaps.recipes import Recipe
 from torchcaps.results import AccuracyRow, check_record
-from torchcaps.train.building import check_recipe
+from torchcaps.train.building import check_recipe, load_start
 from torchcaps.train.evaluation.publish import record_run
 from torchcaps.train.evaluation.score import tensor_float
 from torchcaps.train.finish import finish, share_row
@@ -61,7 +62,13 @@ def _open(
     if process.leads:
         reporter = options.reporter or Reporter()
         aside = folder.open(
-            describe_run(recipe, options.seed, options.own_folder, skip_bad=options.skip_bad),
+            describe_run(
+                recipe,
+                options.seed,
+                options.own_folder,
+                options.start_from,
+                skip_bad=options.skip_bad,
+            ),
             resume=options.resume,
         )
         if aside is not None:
@@ -76,6 +83,7 @@ def _train(
     recipe: Recipe, options: TrainOptions, folder: RunFolder, process: Process, stop: Stop
 ) -> AccuracyRow:
     """Train what is left of a run, and record it."""
+    start = load_start(options.start_from, recipe)
     torch.manual_seed(options.seed)
     sources = load_sources(
         recipe,
@@ -83,11 +91,14 @@ def _train(
         own=options.own_folder,
         device=process.device,
         skip_bad=options.skip_bad,
+        like=None if start is None else start.preprocessing,
     )
     if process.leads and options.reporter is not None:
         for note in sources.notes:
             options.reporter.say(note)
-    run = Run(recipe, options, folder, process, sources, stop)
+    run = Run(recipe, options, folder, process, sources, stop, start)
+    if start is not None:
+        run.reporter.say(f"starts from {options.start_from}; {say_anew(run.network)}")
     try:
         run.train()
         row = finish(run)

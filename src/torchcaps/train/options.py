@@ -27,6 +27,8 @@ class TrainOptions:
         own_data: a folder of your images, one folder per class, in place of the recipe's data. The
             network adapts to their size, channels and classes.
         skip_bad: leave out files of ``own_data`` that are no images.
+        start_from: a run folder, a weight file or the name of a recipe with pretrained weights. The
+            run starts from the weights that fit and uses the preprocessing of that network.
         resume: True requires a checkpoint to resume from. False moves an earlier run aside and
             starts anew. None resumes if there is a checkpoint.
         reporter: receives the progress of the run; None reports nothing.
@@ -48,6 +50,7 @@ class TrainOptions:
     data_dir: str | Path | None = None
     own_data: str | Path | None = None
     skip_bad: bool = False
+    start_from: str | Path | None = None
     resume: bool | None = None
     reporter: Reporter | None = None
     save_every: float = 300.0

@@ -22,6 +22,7 @@ from torchcaps.data import (
 )
 from torchcaps.errors import InputError, UsageError
 from torchcaps.models.network import ImageShape
+from torchcaps.preprocessing import Preprocessing
 from torchcaps.recipes import Recipe
 
 TrainedOn = Path | Literal["own", "recipe"]
@@ -45,18 +46,24 @@ def load_own_images(
     image_shape: ImageShape | None,
     classes: Sequence[str],
     skip_bad: bool = False,
+    like: Preprocessing | None = None,
 ) -> tuple[Parts, Transforms]:
     """Load a user's folder, and fit the recipe's transforms; see `load_sources` for arguments."""
     size, color = _requested_size(recipe), None
-    if image_shape is not None:
+    if like is not None:
+        size, color = size or like.size, {1: False, 3: True}.get(like.channels)
+    elif image_shape is not None:
         size, color = _fitting_size(recipe, image_shape, trained_on)
     read = partial(load_folder, size=size, color=color, skip_bad=skip_bad)
     labeled = partial(_read_with_classes, classes, read) if classes else read
     parts = _read_parts(recipe, folder, unseen=trained_on != "own", read=labeled)
-    normalize = _training_normalization(recipe, parts[0], trained_on, read)
+    train_transforms, test_transforms = normalize_like(recipe, like)
+    normalize = None
+    if like is None:
+        normalize = _training_normalization(recipe, parts[0], trained_on, read)
     return parts, (
-        _fit_transforms(recipe.train_transforms, parts[0], normalize),
-        _fit_transforms(recipe.test_transforms, parts[0], normalize),
+        _fit_transforms(train_transforms, parts[0], normalize),
+        _fit_transforms(test_transforms, parts[0], normalize),
     )
 
 
@@ -95,6 +102,30 @@ def _list(names: Sequence[str]) -> str:
     """Return the first names, and how many others there are."""
     others = len(names) - MAX_LISTED
     return ", ".join(names[:MAX_LISTED]) + (f" and {others} more" if others > 0 else "")
+
+
+def normalize_like(recipe: Recipe, like: Preprocessing | None) -> Transforms:
+    """Return the recipe's transforms with the mean and standard deviation of a trained network."""
+    transforms = recipe.train_transforms, recipe.test_transforms
+    if like is None:
+        return transforms
+    kinds = [type(t).__name__ for t in recipe.test_transforms if not isinstance(t, Channels)]
+    known = [type(step).__name__ for step in like.steps if not isinstance(step, Channels)]
+    if kinds != known:
+        raise UsageError(
+            f"the trained network sees images after {_join(known)}, and {recipe.name} trains on "
+            f"images after {_join(kinds)}: choose a recipe with the same steps"
+        )
+    normalize = next((step for step in like.steps if isinstance(step, Normalize)), None)
+    train, test = (
+        tuple(normalize if normalize and isinstance(t, Normalize) else t for t in part)
+        for part in transforms
+    )
+    return train, test
+
+
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(names) or "no step"
 
 
 def _requested_size(recipe: Recipe) -> tuple[int, int] | None:

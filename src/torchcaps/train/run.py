@@ -47,6 +47,7 @@ class Run:
         process: this process.
         sources: the images on the process's device.
         stop: tells whether the run was asked to stop.
+        start: the trained network that the run starts from, or None.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Run:
         process: Process,
         sources: Sources,
         stop: Stop,
+        start: Network | None = None,
     ) -> None:
         self.recipe = recipe
         self.options = options
@@ -78,7 +80,7 @@ class Run:
         # the same in every process, though the last shard may be a sample short
         self.steps_per_epoch = len(sources.train) // self.batch_size
         self.steps = recipe.epochs * self.steps_per_epoch
-        self.network = make_network(recipe, options.seed, sources, process.device)
+        self.network = make_network(recipe, options.seed, sources, process.device, start)
         raise_norm_momentum(self.network, self.steps)
         forward = make_forward(
             self.network,

@@ -208,6 +208,7 @@ def _sources(
         image_shape=networks[0].image_shape,
         classes=classes.pop() if classes else (),
         skip_bad=skip_bad or any(description_of(file).get("skip_bad") for file in files),
+        like=networks[0].preprocessing if description_of(files[0]).get("from") else None,
     )
     remedy = "name another --recipe, or the folder of your own images with --data"
     if own is not None:

@@ -209,7 +209,12 @@ def _difference(key: str, before: object, now: object) -> str:
 
 
 def describe_run(
-    recipe: Recipe, seed: int, own: Path | None, *, skip_bad: bool = False
+    recipe: Recipe,
+    seed: int,
+    own: Path | None,
+    start_from: str | Path | None = None,
+    *,
+    skip_bad: bool = False,
 ) -> dict[str, Any]:
     """Return what makes two runs the same run, ready for JSON.
 
@@ -218,8 +223,10 @@ def describe_run(
         seed: the seed.
         own: the folder of the user's own images.
         skip_bad: whether files of this folder that are no images are left out.
+        start_from: the weights that the run starts from.
     """
     run = {"recipe": recipe.name, "seed": seed, "settings": recipe.settings(), "data": None}
+    run["from"] = None if start_from is None else _name_start(start_from)
     if own is None:
         return run
     own = own.expanduser().resolve()
@@ -228,6 +235,12 @@ def describe_run(
     images = describe_folder(own) if own.is_dir() else {}
     described = {**run, "data": str(own), "hold_out": hold_out, **images}
     return {**described, "skip_bad": True} if skip_bad else described
+
+
+def _name_start(start_from: str | Path) -> str:
+    """Return the absolute path of weights, or the name of a recipe."""
+    path = Path(start_from).expanduser()
+    return str(path.resolve()) if path.exists() else path.as_posix()
 
 
 def is_unfinished(path: Path, recipe: Recipe, seed: int) -> bool:
