@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcaps.cli.predict import INVERTED
 from torchcaps.cli.shared import DataDir, Device, Json, SkipBad, counting, memory_advice
 
 if TYPE_CHECKING:
@@ -203,13 +202,17 @@ def evaluate(
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
     draws: TestDraws = None,
     device: Device = "auto",
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw confusion and calibration: a .png or .svg file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Score trained networks on real images; several together are an ensemble."""
-    from torchcaps.recipes import RECIPES
+    from torchcaps.cli.metrics import check_figure, describe_scores
     from torchcaps.recipes.loading import is_recipe_file, load_recipe
     from torchcaps.train.evaluation.files import evaluate_files
 
+    check_figure(figure)
     user_recipe = load_recipe(recipe) if recipe and is_recipe_file(recipe) else None
     with counting() as progress:
         scores = evaluate_files(
@@ -224,15 +227,11 @@ def evaluate(
             progress=progress,
             notify=partial(typer.echo, err=True),
         )
-    if as_json:
-        typer.echo(json.dumps(scores, indent=2))
-        return
-    for name, value in scores.items():
-        weights = value.get("weights", name)
-        source = f" (weights of {weights})" if name in RECIPES and weights != name else ""
-        if value.get("looks_inverted"):
-            typer.echo(f"{name}: the images of {data} {INVERTED}", err=True)
-        typer.echo(f"{name}{source}: {value['percent']:.2f} % of {value['images']:,} images")
+    if figure is not None:
+        from torchcaps.figures.metrics import draw_metrics
+
+        draw_metrics(scores, figure)
+    typer.echo(json.dumps(scores, indent=2) if as_json else describe_scores(scores, data))
 
 
 def environment(as_json: Json = False) -> None:

@@ -14,6 +14,7 @@ from torchcaps.models import Ensemble, Network
 from torchcaps.models.weights.files import describe
 from torchcaps.preprocessing import looks_inverted
 from torchcaps.recipes import Recipe, get
+from torchcaps.train.evaluation.metrics import Tally
 from torchcaps.train.evaluation.score import score
 from torchcaps.train.evaluation.trained import (
     check_held_out,
@@ -45,8 +46,8 @@ def evaluate_files(
 ) -> dict[str, dict[str, Any]]:
     """Return the accuracy of each network by path, and of several together as ``"ensemble"``.
 
-    All networks are scored in float32. ``"weights"`` names the recipe of shipped weights, and
-    ``"looks_inverted"`` marks a user's images that look like negatives of the training images.
+    All networks are scored in float32. :class:`Metrics` are added for images of one object,
+    ``"weights"`` for shipped weights, ``"looks_inverted"`` for images like negatives of the others.
 
     Args:
         paths: run folders, weight files, or names of recipes with shipped weights.
@@ -108,6 +109,12 @@ def _score(
     draws: int,
     on_batch: Callable[[int], None],
 ) -> dict[str, Any]:
+    tally = Tally(len(network.networks) if isinstance(network, Ensemble) else 1)
+
+    def count(scores: torch.Tensor, labels: torch.Tensor) -> None:
+        tally.add(scores, labels)
+        on_batch(len(labels))
+
     result = score(
         network,
         source,
@@ -116,9 +123,11 @@ def _score(
         process=process,
         transforms=sources.test_transforms,
         draws=draws,
-        on_batch=on_batch,
+        on_batch=count,
     )
-    return {"percent": result.percent, **result._asdict()}
+    metrics = tally.metrics(sources.classes)
+    more = {} if metrics is None else metrics.to_dict()
+    return {"percent": result.percent, **result._asdict(), **more}
 
 
 def _check_request(split: str, draws: int | None) -> None:

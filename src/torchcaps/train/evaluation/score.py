@@ -85,7 +85,7 @@ def score(
     precision: str = "float32",
     batch_size: int | None = None,
     draws: int = 1,
-    on_batch: Callable[[int], None] = lambda count: None,
+    on_batch: Callable[[Tensor, Tensor], None] = lambda scores, labels: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Score:
     """Score a network in evaluation mode; each process takes its share, every image counts once.
@@ -102,7 +102,7 @@ def score(
         precision: precision of the forward pass, as in a recipe.
         batch_size: batch size; None for 500 on a GPU and 100 elsewhere.
         draws: number of draws from a source that draws its images.
-        on_batch: called with the number of images of each batch, for a progress bar.
+        on_batch: called with the scores ``[b n]`` and the labels of each batch.
         stopping: called after every batch; True leaves out the rest.
     """
     batches = Batches(
@@ -120,7 +120,7 @@ def score(
             hits = right(scores.float(), targets_of(batch, n_classes), measure)
             total[0] += hits.sum()
             total[1] += len(hits)
-            on_batch(len(hits))
+            on_batch(scores, batch.labels)
             if stopping():
                 break
     return Score(*process.sum(total).tolist())
