@@ -12,7 +12,7 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 export function percent(value) {
-  return `${(100 * value).toFixed(value > 0.1 ? 0 : 1)} %`;
+  return `${(100 * value).toFixed(value > 0.1 ? 0 : 1)}\u00a0%`;
 }
 
 // Horizontal bars; `before` marks earlier values.

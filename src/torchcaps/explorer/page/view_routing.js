@@ -16,25 +16,27 @@ export function routingView(app) {
   let timer = 0;
   const map = make("canvas", { className: "pixels wide", role: "img", "aria-label": "Couplings: a row per class, a column per child" });
   map.style.height = "150px";
-  const coupled = pixelCanvas(230, "Couplings to the chosen class by place in the image");
-  const deciding = pixelCanvas(230, "Children that decide the chosen class by place in the image");
+  const coupled = pixelCanvas(185, "Couplings to the chosen class by place in the image");
+  const deciding = pixelCanvas(185, "Children that decide the chosen class by place in the image");
   const step = slider("Routing iteration", { min: 1, max: 3, step: 1, value: 3, onInput: () => show() });
   const play = make("button", { type: "button", onclick: () => playThrough() }, "Play iterations");
+  const controls = make("div", { className: "row" }, step.root, play);
   const kinds = make("div");
   const note = make("p", { className: "quiet" });
   const table = make("table");
   const tree = svg("svg", { class: "tree", role: "img", "aria-label": "Parse tree", width: "100%" });
   const root = make("div", {},
     make("h3", {}, "Class"), kinds,
-    make("div", { className: "row" }, step.root, play), note,
+    controls, note,
     make("h3", {}, "Couplings, child by class"), map,
     make("p", { className: "quiet" }, "One row per class from the first at the top, children from the top left " +
       "of the image on the left to its bottom right. Bright means that a child gives much to the class."),
-    make("div", { className: "figures" },
+    make("div", { className: "two" }, make("div", {}, make("div", { className: "figures" },
       make("figure", {}, coupled, make("figcaption", {}, "Couplings to this class, summed at each place.")),
       make("figure", {}, deciding, make("figcaption", {}, "Share of each place in this class: coupling times vote."))),
-    make("h3", {}, "Parse tree"), make("div", { className: "scroll" }, tree),
-    make("h3", {}, "Children that decide"), make("div", { className: "scroll" }, table));
+      make("h3", {}, "Children that decide"), make("div", { className: "scroll" }, table)),
+    make("div", {}, make("h3", {}, "Parse tree"), make("div", { className: "scroll" }, tree),
+      make("p", { className: "quiet" }, "The class at the top, below it the children with the largest shares and where they look."))));
 
   function playThrough() {
     clearInterval(timer);
@@ -71,7 +73,7 @@ export function routingView(app) {
     note.textContent = count > 1
       ? `${layer.routing}, iteration ${t + 1} of ${count}. Shares, tree and table are of the last one.`
       : `${layer.routing} does not iterate: its couplings are found in one step.`;
-    showTree(parseTree(described, look, state.kind));
+    showTree(parseTree(described, look, state.kind, described.layers.length > 2 ? 2 : 3));
     showTable(shares, final[state.kind], oneLayer);
   }
 
@@ -125,7 +127,7 @@ export function routingView(app) {
     }
     for (const node of nodes) {
       tree.append(svg("circle", { class: "node", cx: node.x, cy: node.y, r: 15 }),
-        svg("text", { x: node.x, y: node.y + 4, "text-anchor": "middle" }, node.level ? percent(node.share).replace(" ", "") : described.classes[node.type].slice(0, 4)));
+        svg("text", { x: node.x, y: node.y + 4, "text-anchor": "middle" }, node.level ? percent(node.share).replace("\u00a0", "") : described.classes[node.type].slice(0, 4)));
     }
   }
 
@@ -144,7 +146,7 @@ export function routingView(app) {
         step.root.querySelector("input").max = next.look[`${next.described.layers.at(-1).name}.couplings`].shape[0];
         step.set(99);
         state = next;
-        play.disabled = iterations() < 2;
+        controls.classList.toggle("hidden", iterations() < 2);
       }
       state = next;
       kinds.press(state.kind);

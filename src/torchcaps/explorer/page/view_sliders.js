@@ -17,7 +17,7 @@ export function slidersView(app) {
   const none = make("p", { className: "quiet hidden" }, "This network has no decoder and cannot draw: choose another at the top.");
   const reset = make("button", { type: "button", onclick: () => { sliders.forEach((one) => one.set(0)); redraw(); } }, "Reset the sliders");
   const content = make("div", {}, make("h3", {}, "Class"), kinds,
-    make("div", { className: "figures" },
+    make("div", { className: "figures top" },
       make("figure", {}, drawn, make("figcaption", {}, "Drawing of the capsule with your changes.")),
       make("figure", {}, before, make("figcaption", {}, "As the network found it."))),
     make("div", { className: "row" }, reset), panel);
