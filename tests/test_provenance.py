@@ -1,7 +1,9 @@
 """The code behind a result is named: by its commit, or by the version of an installed package."""
 
+import hashlib
 import shutil
 import subprocess
+from base64 import urlsafe_b64encode
 from importlib import metadata
 from pathlib import Path
 
@@ -58,6 +60,23 @@ def test_an_installed_package_has_its_version(tree: Path, monkeypatch: pytest.Mo
     assert provenance.commit() == ("1.2", False)
     monkeypatch.setattr(provenance, "__file__", str(tree / "elsewhere" / "a" / "provenance.py"))
     assert provenance.commit() == ("unknown", True)
+
+
+def test_an_installed_package_that_was_edited_differs(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = tree / "src" / "torchcaps-1.2.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: torchcaps\nVersion: 1.2\n")
+    file = tree / "src/torchcaps/provenance.py"
+    digest = urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).rstrip(b"=").decode()
+    (facts / "RECORD").write_text(f"torchcaps/provenance.py,sha256={digest},1\n")
+    monkeypatch.setattr(metadata, "distribution", lambda name: metadata.PathDistribution(facts))
+    assert provenance.commit() == ("1.2", False)
+    file.write_text(file.read_text() + "\n")
+    assert provenance.commit() == ("1.2", True)
+    file.unlink()
+    assert provenance.commit() == ("1.2", True)
 
 
 def test_the_machine_is_described() -> None:

@@ -1,9 +1,11 @@
 """The origin of a result: the code's commit, the machine, the versions, the time."""
 
+import hashlib
 import os
 import platform
 import subprocess
 import sys
+from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -19,17 +21,17 @@ def commit() -> tuple[str, bool]:
     """Return the commit of the running code, and whether the code differs from it.
 
     Without a repository, a file ``COMMIT`` at the root of a source tree names the commit. An
-    installed package has its version in place of a commit. All else is unknown, and counts as
-    different.
+    installed package has its version in place of a commit, and differs from it if a module was
+    edited after the installation. All else is unknown, and counts as different.
     """
-    root = Path(__file__).resolve().parents[2]
+    root = _root()
     try:
         return (root / "COMMIT").read_text().strip()[:40], False
     except (OSError, UnicodeDecodeError):
         pass
     if not (root / ".git").exists():
-        version = _installed_version()
-        return version or "unknown", version is None
+        package = _installed_package()
+        return (package.version, _is_edited(package)) if package else ("unknown", True)
     try:
         name = _git(root, "rev-parse", "--short=12", "HEAD")
         # training does not read the weights that earlier runs left
@@ -45,14 +47,37 @@ def revision() -> str:
     return f"{name}-dirty" if dirty and name != "unknown" else name
 
 
-def _installed_version() -> str | None:
-    """Return the package's version if this file belongs to an installed distribution."""
+def is_source_tree() -> bool:
+    """Return whether this code runs from a source tree, not from an installed package."""
+    return (_root() / "pyproject.toml").is_file()
+
+
+def _root() -> Path:
+    return Path(__file__).resolve().parents[2]
+
+
+def _installed_package() -> metadata.Distribution | None:
+    """Return the installed distribution that this file belongs to, if there is one."""
     try:
         package = metadata.distribution("torchcaps")
     except metadata.PackageNotFoundError:
         return None
     installed = Path(str(package.locate_file("torchcaps/provenance.py")))
-    return package.version if installed.resolve() == Path(__file__).resolve() else None
+    return package if installed.resolve() == Path(__file__).resolve() else None
+
+
+def _is_edited(package: metadata.Distribution) -> bool:
+    """Return whether a module of an installed package differs from what was installed."""
+    for file in package.files or []:
+        if file.suffix != ".py" or file.hash is None:
+            continue
+        try:
+            digest = hashlib.new(file.hash.mode, Path(str(file.locate())).read_bytes()).digest()
+        except OSError:
+            return True
+        if urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
+            return True
+    return False
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -253,3 +253,14 @@ def test_a_run_without_test_images_is_said_to_have_no_row(trained: Path, weights
     added = invoke("results", "--add", trained / "run" / "seed1", "--add", "run")
     assert (added.exit_code, added.stderr) == (0, "run scored no test images and has no row\n")
     assert [row.seed for row in read_rows("results/accuracy.csv")] == [1]
+
+
+def test_an_installed_package_is_not_written_into(
+    trained: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "is_source_tree", lambda: False)
+    assert "choose a folder with --into" in refused("ship", trained / "run", "--device", "cpu")
+    assert not weights.exists()
+    result = invoke("ship", trained / "run", "--device", "cpu", "--into", "elsewhere")
+    assert result.exit_code == 0, result.output
+    assert Path("elsewhere/demo-strokes-attention.safetensors").is_file()

@@ -53,9 +53,7 @@ def ship(
         typer.Argument(help="Folders of finished runs or of their seeds, or recipes trained here."),
     ],
     store: Annotated[str, typer.Option(help="int8 or float16.")] = "int8",
-    into: Annotated[
-        Path | None, typer.Option(help="Where the files go; default the package's own folder.")
-    ] = None,
+    into: Annotated[Path | None, typer.Option(help="Folder of the files.")] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the file of a better run too.")
     ] = False,

@@ -10,6 +10,7 @@ from typing import Any
 from torchcaps.errors import InputError, TorchcapsError, UsageError
 from torchcaps.models.weights.files import describe, save_packed
 from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, file_name, weights_folder
+from torchcaps.provenance import is_source_tree
 from torchcaps.recipes import RECIPES
 from torchcaps.results import AccuracyRow, add_row, keep_curve, read_rows
 from torchcaps.train.evaluation.files import evaluate_files
@@ -80,7 +81,8 @@ def ship(
     Args:
         runs: finished runs.
         store: "int8" or "float16".
-        into: the folder of the files; by default the package's own.
+        into: the folder of the files; by default the source tree's own. An installed package
+            has no default.
         record: the rows of the runs behind existing files; without a row, the file itself counts.
         replace: write the best of these runs even over the file of a better one.
         data_dir: the data folder.
@@ -89,6 +91,8 @@ def ship(
     Returns:
         The facts of each file by path; ``"stayed"`` says why an existing file stays.
     """
+    if into is None and not is_source_tree():
+        raise UsageError("an installed package keeps its own weights: choose a folder with --into")
     folder = weights_folder() if into is None else Path(into)
     recipes: dict[str, list[tuple[RunFolder, AccuracyRow]]] = {}
     for run in runs:
