@@ -1,8 +1,9 @@
 """The base class of networks, prediction for one or several classes, ensembles."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, cast, final
 
 import torch
@@ -40,6 +41,10 @@ class Network(nn.Module, ABC):
 
     started_anew: tuple[str, ...] = ()
     """Tensors that pretrained weights of other classes or images did not fit."""
+
+    trained: Mapping[str, str | int | float] = MappingProxyType({})
+    """Facts of the training run behind the weights: recipe, seed, test accuracy, commit and others.
+    Empty for weights without a run."""
 
     n_objects: int = 1
     """Number of objects in one image."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchcaps.errors import InputError, MissingFileError
 from torchcaps.models.network import Network
+from torchcaps.models.weights.facts import record_training
 from torchcaps.models.weights.packed import Tensors, fold, pack, unpack
 from torchcaps.models.zoo import NAME, ZOO, build
 from torchcaps.preprocessing import Preprocessing
@@ -145,6 +146,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
         weights = {n: t.float() if t.is_floating_point() else t for n, t in weights.items()}
     network.load_state_dict(weights, assign=True)
     _adopt_record(network, path, described)
+    if described["trained"]:
+        record_training(network, described["trained"])
     return network.to(device).eval()
 
 

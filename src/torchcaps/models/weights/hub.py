@@ -3,32 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelHubMixin, hf_hub_download
+from huggingface_hub import ModelCard, ModelHubMixin, hf_hub_download
 
 from torchcaps.models.network import Network
+from torchcaps.models.weights.card import model_card
 from torchcaps.models.weights.files import architecture, load, save
 
 FILE = "model.safetensors"
 
-CARD = """---
-{{ card_data }}
----
 
-A capsule network of torchcaps. `config.json` names it; load it with
-
-```python
-import torchcaps
-network = torchcaps.Network.from_pretrained("owner/name")  # this repository's
-```
-"""
-
-
-class HubNetwork(
-    ModelHubMixin,
-    library_name="torchcaps",
-    tags=["capsule-network", "image-classification"],
-    model_card_template=CARD,
-):
+class HubNetwork(ModelHubMixin, library_name="torchcaps"):
     """A network with the Hub's ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``."""
 
     def __init__(self, network: Network) -> None:
@@ -45,6 +29,10 @@ class HubNetwork(
         options.setdefault("config", architecture(self.network))
         address: str = super().push_to_hub(repo_id, **options)
         return address
+
+    def generate_model_card(self, *args: Any, **options: Any) -> ModelCard:
+        """Return the model card, with the results of the run behind the weights."""
+        return model_card(self.network)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         save(self.network, save_directory / FILE)

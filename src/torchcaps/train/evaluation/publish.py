@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.errors import InputError, TorchcapsError, UsageError
+from torchcaps.models.weights.facts import FACTS
 from torchcaps.models.weights.files import describe, save_packed
 from torchcaps.models.weights.pretrained import MAX_WEIGHT_BYTES, file_name, weights_folder
 from torchcaps.provenance import is_source_tree
@@ -19,9 +20,6 @@ from torchcaps.train.outputs.folder import RunFolder, default_folder
 
 TOLERANCE = 0.05
 """Percentage points by which the accuracy of packed weights may differ from the run's."""
-
-FACTS = ("recipe", "seed", "epochs", "modified", "validation", "commit", "weights_sha256")
-"""Facts of its run in a shipped file, beside the file's own accuracy."""
 
 
 def record_run(folder: RunFolder, record: str | Path) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torchcaps.data import CenterCrop, Channels, Normalize, describe_folder, find, folder_parts
 from torchcaps.errors import InputError, MissingFileError, UsageError
 from torchcaps.models import ZOO, Network, load
+from torchcaps.models.weights.facts import FACTS, record_training
 from torchcaps.models.weights.files import describe
 from torchcaps.models.weights.pretrained import find_shipped
 from torchcaps.preprocessing import Preprocessing
@@ -67,7 +68,20 @@ def load_trained(path: Path, *, device: str | torch.device = "cpu") -> Network:
         network.class_names = names if len(names) == network.n_classes else None
     if network.preprocessing is None and recipe is not None:
         network.preprocessing = _derive_preprocessing(recipe, network, description)
+    if description and not network.trained:
+        record_training(network, _facts(path, description))
     return network
+
+
+def _facts(path: Path, description: dict[str, Any]) -> dict[str, str | int | float]:
+    """Return the facts of a finished run; nothing for a folder without a result."""
+    row = RunFolder(path if path.is_dir() else path.parent).row()
+    if row is None:
+        return {}
+    facts = {name: getattr(row, name) for name in (*FACTS, "test")}
+    if description.get("data") is not None:
+        facts["data"] = Path(str(description["data"])).name
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _derive_preprocessing(
