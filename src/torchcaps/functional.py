@@ -77,6 +77,8 @@ def fit_gaussians(
 
 
 def _lengths(poses: Tensor) -> Tensor:
+    if not isinstance(poses, Tensor):
+        raise ValueError(f"poses must be a tensor [... d], not {type(poses).__name__}")
     scale = poses.detach().abs().amax(dim=-1, keepdim=True).clamp_min(1)
     n: Tensor = scale * torch.linalg.vector_norm(poses / scale, dim=-1, keepdim=True)
     return n
@@ -113,6 +115,8 @@ def spread_loss(activations: Tensor, targets: Tensor, *, margin: float | Tensor)
         targets: class numbers ``[b]``.
         margin: m, raised from 0.2 to 0.9 during training; see :func:`spread_margin`.
     """
+    if not isinstance(margin, float | int | Tensor):
+        raise ValueError(f"margin must be a number, not {margin!r}")
     right = multi_hot(targets, activations, several=False)
     target = (activations * right).sum(dim=-1, keepdim=True)
     cost = F.relu(margin - (target - activations)).square()
@@ -178,6 +182,9 @@ def reconstruction_loss(
         raise ValueError(
             "there is no reconstruction: the network has no decoder, or got no targets in training"
         )
+    for name, value in (("reconstructions", reconstructions), ("images", images)):
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor [b c h w], not {type(value).__name__}")
     if reconstructions.shape != images.shape:
         raise ValueError(
             f"reconstructions {list(reconstructions.shape)} and images {list(images.shape)} "
@@ -236,6 +243,8 @@ def _check_targets(targets: Tensor, scores: Tensor, *, several: bool) -> bool:
     if not isinstance(scores, Tensor) or scores.dim() != 2:
         shape = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"scores must be a tensor [batch classes], not {shape}")
+    if not isinstance(targets, Tensor):
+        raise ValueError(f"targets must be a tensor [batch], not {type(targets).__name__}")
     if targets.shape == scores.shape[:1]:
         if targets.is_floating_point():
             raise ValueError(f"class numbers must be integers, not {targets.dtype}")

@@ -36,6 +36,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Network:
     """
     from torchcaps.train.evaluation.trained import load_trained
 
+    if not isinstance(path, str | Path):
+        raise UsageError(f"load takes the path of a file or a run folder, not {path!r}")
     if not Path(path).exists():
         raise MissingFileError(f"there is no file or run folder {path}")
     return load_trained(Path(path), device=device)

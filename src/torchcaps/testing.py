@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Capsules, Routed
+from torchcaps.errors import UsageError
 from torchcaps.routing.base import Routing, RoutingFactory, Sizes
 from torchcaps.votes import Votes
 
@@ -25,6 +26,8 @@ BATCH, CHILDREN, PARENTS, CHILD_POSE, POSE = 2, 7, 3, 2, 5
 
 def check_routing(factory: RoutingFactory) -> None:
     """Run the whole contract on a routing class, or on a partial of one."""
+    if not callable(factory):
+        raise UsageError(f"check_routing takes a routing class or a partial, not {factory!r}")
     for check in CONTRACT:
         check(factory)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchcaps.cli.shared import Json
+from torchcaps.cli.shared import Json, make_folder
 from torchcaps.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def demo(
     from rich.console import Console
 
     chosen = _choose(routings or list(DEFAULT))
+    make_folder(out, "--out")
     console = Console()
     if not as_json:
         console.print(

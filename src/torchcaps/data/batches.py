@@ -67,6 +67,8 @@ class Batches:
         drop_last: bool = False,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
+        if not hasattr(source, "draw"):
+            raise ValueError(f"source must be a data set, such as load('mnist'), not {source!r}")
         check_whole("batch_size", batch_size, least=1)
         check_whole("seed", seed)
         if not isinstance(transforms, Sequence) or not all(map(callable, transforms)):

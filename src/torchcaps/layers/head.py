@@ -69,6 +69,9 @@ class CapsuleHead(nn.Module):
             mask: booleans ``[b h w]`` or ``[b n]``, False for padding, which then changes nothing.
                 None is no padding. Attention libraries often mark padding by True: invert those.
         """
+        if not isinstance(features, Tensor) or not features.is_floating_point():
+            kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
+            raise ValueError(f"CapsuleHead takes a tensor of floats, not {kind}")
         tokens = features.dim() == 3
         if tokens:
             features = features.transpose(1, 2).unsqueeze(-1)

@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, cast, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Output
-from torchcaps.errors import InputError, UsageError
+from torchcaps.errors import InputError, MissingFileError, UsageError
 from torchcaps.layers import Decoder
 from torchcaps.preprocessing import Preprocessing
 from torchcaps.preprocessing.images import Image
@@ -181,6 +181,8 @@ class Network(nn.Module, ABC):
         """
         from torchcaps.models.weights.hub import HubNetwork
 
+        if str(name_or_folder).startswith((".", "/")) and not Path(name_or_folder).is_dir():
+            raise MissingFileError(f"there is no folder {name_or_folder}")
         network = HubNetwork.from_pretrained(name_or_folder, **options).network
         if not isinstance(network, cls):
             raise ValueError(
@@ -210,11 +212,17 @@ class Ensemble(nn.Module):
 
     def __init__(self, networks: Iterable[Network]) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(networks)
-        if not self.networks:
+        members = list(networks)
+        if not members:
             raise ValueError("an ensemble needs at least one network")
-        if len({cast(Network, network).n_classes for network in self.networks}) > 1:
+        for network in members:
+            if not isinstance(network, Network):
+                raise UsageError(f"an ensemble takes networks, not {type(network).__name__}")
+        if len({network.n_classes for network in members}) > 1:
             raise InputError("the networks of an ensemble must have the same classes")
+        if len({network.image_shape for network in members}) > 1:
+            raise InputError("the networks of an ensemble must take images of the same shape")
+        self.networks = nn.ModuleList(members)
 
     def forward(self, images: Tensor) -> Output:
         """Return the summed scores of images."""
@@ -242,13 +250,15 @@ def predict(
         raise UsageError(f"scores must be [batch classes], not {list(scores.shape)}")
     if top is not None and threshold is not None:
         raise UsageError("give top or threshold, not both")
+    if not torch.compiler.is_compiling() and scores.device.type == "cpu" and scores.isnan().any():
+        raise InputError("scores are NaN: look for NaN in the images and in the weights")
     if threshold is not None:
-        if not 0 < threshold < 1:
-            raise UsageError(f"threshold must be between 0 and 1, not {threshold}")
+        if not isinstance(threshold, float | int) or not 0 < threshold < 1:
+            raise UsageError(f"threshold must be between 0 and 1, not {threshold!r}")
         return (scores.sigmoid() > threshold).long()
     if top is None:
         return scores.argmax(dim=-1)
-    if not 1 <= top <= scores.shape[1]:
-        raise UsageError(f"top must be between 1 and {scores.shape[1]} classes, not {top}")
+    if type(top) is not int or not 1 <= top <= scores.shape[1]:
+        raise UsageError(f"top must be between 1 and {scores.shape[1]} classes, not {top!r}")
     chosen = scores.topk(top, dim=-1).indices
     return torch.zeros_like(scores, dtype=torch.long).scatter(1, chosen, 1)

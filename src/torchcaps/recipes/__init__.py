@@ -56,7 +56,9 @@ RECIPES: dict[str, Recipe] = named(all_recipes())
 
 def get(name: str) -> Recipe:
     """Return the recipe of the package with this name."""
-    if name in RECIPES:
+    if isinstance(name, str) and name in RECIPES:
         return RECIPES[name]
+    if not isinstance(name, str):
+        raise UsageError(f"a recipe's name is a string such as 'sabour2017/mnist', not {name!r}")
     hint = suggest(name, RECIPES, otherwise="torchcaps list names them all")
     raise UsageError(f"there is no recipe {name!r}: {hint}")

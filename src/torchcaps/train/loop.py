@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from torchcaps.errors import UsageError
 from torchcaps.models.weights.transfer import say_anew
 from torchcaps.recipes import Recipe
 from torchcaps.results import AccuracyRow, check_record
@@ -33,7 +34,9 @@ def train(recipe: Recipe, options: TrainOptions | None = None) -> AccuracyRow:
     with the same bits as an unbroken run. Under torchrun all processes call this function together;
     the first of them writes, and all return the same row.
     """
-    options = options or TrainOptions()
+    options = TrainOptions() if options is None else options
+    if not isinstance(options, TrainOptions):
+        raise UsageError(f"options must be TrainOptions, not {options!r}")
     if options.record is not None:
         check_record(options.record)
     check_recipe(recipe)

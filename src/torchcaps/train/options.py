@@ -11,8 +11,8 @@ MAX_SEED = 2**32 - 1
 
 def check_seed(seed: int) -> None:
     """Refuse a seed that the random generators do not accept."""
-    if not 0 <= seed <= MAX_SEED:
-        raise UsageError(f"seed must be between 0 and {MAX_SEED}, not {seed}")
+    if type(seed) is not int or not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"seed must be between 0 and {MAX_SEED}, not {seed!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.keep < 2:
             raise UsageError(f"keep must be at least 2, not {self.keep}: one may be damaged")
+        if not self.save_every >= 0:
+            raise UsageError(f"save_every must be at least 0 seconds, not {self.save_every}")
         check_seed(self.seed)
 
     @property

@@ -79,7 +79,7 @@ def model_card(network: Network) -> ModelCard:
     metric = _metric(network)
     channels, height, width = network.image_shape
     preprocessing = network.preprocessing
-    return ModelCard.from_template(
+    card: ModelCard = ModelCard.from_template(
         card_data=_metadata(network, facts, title, data, metric),
         template_str=CARD,
         title=title,
@@ -100,6 +100,7 @@ def model_card(network: Network) -> ModelCard:
             (text, facts[key]) for key, text in HEADINGS.items() if facts.get(key) not in (None, "")
         ],
     )
+    return card
 
 
 def dataset_of(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchcaps.errors import InputError, MissingFileError
+from torchcaps.errors import InputError, MissingFileError, UsageError
 from torchcaps.models.network import Network
 from torchcaps.models.weights.facts import record_training
 from torchcaps.models.weights.packed import Tensors, fold, pack, unpack
@@ -37,6 +37,8 @@ def save(network: nn.Module, path: str | Path, *, classes: Sequence[str] = ()) -
         path: path of the file.
         classes: names of the classes by label; by default the network's ``class_names``.
     """
+    if not isinstance(network, nn.Module):
+        raise UsageError(f"save takes a network, not {type(network).__name__}")
     inner = _unwrap(network)
     tensors = {name: tensor.contiguous() for name, tensor in inner.state_dict().items()}
     described = architecture(inner)
