@@ -59,6 +59,7 @@ class Explored:
         self.input_shape: tuple[int, ...] = self.traced.input_shape
         self.n_pixels = int(torch.tensor(self.input_shape).prod())
         self._layers = [m for m in network.modules() if isinstance(m, CapsuleLayer)]
+        self.first_layer = self._layers[0]
         self._can_draw = any(isinstance(module, Decoder) for module in network.modules())
         self._drawing = Drawing(network) if self._can_draw else None
         self.effects = cache(self._effects)
@@ -99,9 +100,11 @@ class Explored:
         """
         image = torch.tensor(pixels, dtype=torch.uint8).reshape(1, *self.input_shape)
         images = image.to(self.traced.example()) / 255
-        with torch.no_grad(), _switched_off(self._layers[0], off):
+        keep = torch.ones(1, self.n_children, device=images.device)
+        keep[0, list(off)] = 0
+        with torch.no_grad(), only_children(self.first_layer, keep):
             outputs = self.traced(images)
-        return {name: one[0] for name, one in outputs.items() if not name.endswith(".poses")}
+        return {name: one[0] for name, one in outputs.items() if is_shown(name)}
 
     def draw(self, poses: Tensor, kind: int) -> Tensor:
         """Return the image ``[c h w]`` that the decoder draws from poses ``[n e]`` for a class."""
@@ -142,22 +145,24 @@ class Explored:
         return bool((scores < 0).any() or (scores > 1.001).any())
 
 
+def is_shown(output: str) -> bool:
+    """Return whether the page shows this output of :class:`Traced`."""
+    return not output.endswith(".poses")
+
+
 @contextmanager
-def _switched_off(layer: nn.Module, off: Sequence[int]) -> Iterator[None]:
-    """Set children of a layer to zero while the context lasts."""
-    if not off:
-        yield
-        return
+def only_children(layer: nn.Module, keep: Tensor) -> Iterator[None]:
+    """Multiply the children of a layer by ``keep`` ``[b i]`` while the context lasts."""
 
     def mask(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         children: Capsules | Routed = arguments[0]
-        poses = children.poses.flatten(1, -2).index_fill(1, chosen, 0).view_as(children.poses)
+        shape = children.poses.shape[:-1]
         present = children.activations
-        if present is not None:
-            present = present.flatten(1).index_fill(1, chosen, 0).view_as(present)
-        return Capsules(poses, present), *arguments[1:]
+        return Capsules(
+            children.poses * keep.reshape(*shape, 1),
+            None if present is None else present * keep.reshape(shape),
+        ), *arguments[1:]
 
-    chosen = torch.tensor(off)
     handle = layer.register_forward_pre_hook(mask)
     try:
         yield

@@ -1,0 +1,1 @@
+"""The explorer without a server: its page, exported graphs and onnxruntime-web, in files."""
