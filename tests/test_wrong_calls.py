@@ -107,9 +107,6 @@ OTHERS: dict[str, Callable[[], object]] = {
     "a margin in words": lambda: tc.spread_loss(
         SCORES, torch.tensor([0, 1]), margin=cast(Any, "wide")
     ),
-    "pretrained for another size": lambda: tc.build(
-        "sabour2017/mnist", pretrained=True, image_shape=(3, 32, 32)
-    ),
     "no pretrained weights": lambda: tc.build("hinton2018/smallnorb", pretrained=True),
     "images too small": lambda: tc.build("sabour2017/mnist", image_shape=(1, 5, 5)),
     "a definition to come": lambda: tc.build("sabour2017/mnist", definition=9),
