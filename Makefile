@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo check test test-all reliability format clean
+.PHONY: demo check test test-all reliability docs format clean
 
 demo: $(VENV)/.core
 	OMP_NUM_THREADS=2 $(BIN)/torchcaps demo
@@ -25,12 +25,16 @@ test-all: check
 reliability: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m reliability
 
+# the site, in docs/_build/html; any warning is an error
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/_vendor
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -46,3 +50,14 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing PyTorch and torchcaps into $(VENV): minutes, the first time"
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.core
+
+MATHJAX := mathjax-4.1.3.tgz
+MATHJAX_SHA256 := b7109f516f3d842de62b95d653e35fa0976dc223706a2a77440e7f7723f0c54d
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
+	rm -rf docs/_vendor && mkdir -p docs/_vendor
+	cd docs/_vendor && npm pack --silent mathjax@4.1.3 \
+		&& echo "$(MATHJAX_SHA256)  $(MATHJAX)" | sha256sum --check --quiet \
+		&& tar -xzf $(MATHJAX) && mv package mathjax && rm $(MATHJAX)
+	touch $@

@@ -38,7 +38,7 @@ class Batches:
     A sample's augmentation depends only on (seed, epoch, sample) and the order only on (seed,
     epoch). The same seed gives the same batches on CPU and CUDA and in every run. Another batch
     size cuts the same sequence differently. No batch waits for the device; on a GPU, several small
-    batches are drawn at once and returned as views.
+    batches are drawn at once and returned as views::
 
         train = load("cifar10").to("cuda")
         batches = Batches(train, 128, transforms=[PadCrop(4), Flip(), Normalize(mean, std)])
@@ -131,7 +131,7 @@ class TorchDataset(Dataset[tuple[Tensor, ...]]):
 
     Works with any number of workers, persistent ones too. Set ``epoch`` before each epoch, as with
     a distributed sampler. The loader chooses the order: item k is the set's k-th sample, or sample
-    ``rank + k * world`` of a shard.
+    ``rank + k * world`` of a shard::
 
         dataset = TorchDataset(batches, annotations=["pose"])
         loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
