@@ -32,10 +32,10 @@ class Capsules(NamedTuple):
 class Routed(NamedTuple):
     """The result of a routing, always whole.
 
-    ``poses`` are ``[b j e]``; ``activations`` ``[b j]`` say how present each parent is (a length
-    where the paper has no activation); ``couplings`` ``[b i j]`` say what child i gave to parent j,
-    and may be a view of fewer numbers: copy them before changing them in place. A convolutional
-    layer unfolds b into ``b h w``.
+    ``poses`` are ``[b j e]``. ``activations`` ``[b j]`` say how present each parent is; where the
+    paper has none they are lengths. ``couplings`` ``[b i j]`` say what child i gave to parent j.
+    Couplings may be a view of fewer numbers: copy them before changing them in place. A
+    convolutional layer unfolds b into ``b h w``.
     """
 
     poses: Tensor

@@ -28,7 +28,7 @@ class Votes:
     """Votes that have not been cast: child poses and the weights they will be multiplied with.
 
     The vote of child i for parent j is its pose, read as a matrix of p rows and q columns, times a
-    q x r matrix; a vector pose is a matrix of one row, so p follows from the shapes:
+    q x r matrix. A vector pose is a matrix of one row, so p follows from the shapes:
 
         vote[b, i, j, (p r)] = sum_q poses[b, i, (p q)] weight[i, j, q, r] * scale + bias
 

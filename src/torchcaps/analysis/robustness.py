@@ -45,9 +45,9 @@ class Corruption:
 def correct(scores: Tensor, labels: Tensor, *, measure: Measure | None = None) -> Tensor:
     """Return which images are classified correctly, ``[b]``.
 
-    Without a measure the labels decide: with ``[b]`` the best class must be the label, with
-    ``[b 2]`` the two best the two labels, and where some second label is -1 (DiverseMultiMNIST) the
-    classes with a positive logit must be those that are there.
+    Without a measure the shape of the labels decides. With ``[b]`` the best class must be the
+    label, with ``[b 2]`` the two best classes must be the two labels. Where some second label is -1
+    (DiverseMultiMNIST), the classes with a positive logit must be those that are there.
     """
     if labels.dim() == 1 and measure in (None, "top1"):
         return predict(scores) == labels

@@ -57,10 +57,10 @@ class LayerTrace:
         below: grid of the children.
         above: grid of the parents.
         couplings: ``[b p i j]`` of every iteration.
-        logits: ``[b p i j]`` that each iteration's couplings came from: b of dynamic routing; for
-            EM and inverted attention the logarithm of the couplings less its mean over the parents
-            of a position, which is all a softmax over them sees of its logits. Empty for routings
-            that do not iterate.
+        logits: ``[b p i j]`` behind each iteration's couplings: b of dynamic routing. For EM and
+            inverted attention they are the logarithm of the couplings less its mean over the
+            parents of a position, which is all that a softmax sees. Empty for routings that do not
+            iterate.
         strength: ``[b p s j]``: how much slot s gave to parent j in the last iteration, the
             length of its vote times its coupling and its activation; negative couplings give 0.
         child: ``[p s]``, the child in each slot, counted over ``below``; -1 is padding.

@@ -3,7 +3,8 @@
 A case is a network or a recipe. Its floor is the same backbone with average pooling; for CapsNet
 it is the same network with one routing iteration. An implementation says how it runs: "torch" (the
 plain functions), "dense" (those on votes that are all cast first, with every update of every
-layer), "fused" (the kernels); "+compile" compiles, "+graph" captures the step as a CUDA graph.
+layer) or "fused" (the kernels). "+compile" compiles, and "+graph" captures the step as a CUDA
+graph.
 """
 
 import gc

@@ -98,14 +98,14 @@ class LinearCapsules(CapsuleLayer):
 class ClassCapsules(CapsuleLayer):
     """The last layer of EM routing: one weight per child type, shared by all positions.
 
-    Takes a grid ``[b h w i d]`` of any size to ``[b j e]``. So that sharing does not lose where a
-    child is, its position is added to its vote (coordinate addition): (row + 1/2) / height and
-    (column + 1/2) / width go to the first two entries of the right-hand column of a matrix pose,
-    or to the first two entries of a vector pose.
+    Takes a grid ``[b h w i d]`` of any size to ``[b j e]``. The position of a child is added to its
+    vote (coordinate addition), so that sharing does not lose where it is. Row and column, as
+    (row + 1/2) / height and (column + 1/2) / width, go to two entries of the vote. These are the
+    first two of the right-hand column of a matrix pose, or the first two of a vector pose.
 
-    Routings that learn something about each child (attention, discriminative) need to know how many
-    there are, and a grid of any size does not say: ``local`` routes at every position among the
-    types there, and takes the mean of the parents over positions. Positions then add nothing.
+    Routings that learn something about each child (attention, discriminative) need a fixed number
+    of children. For them ``local`` routes at every position among the types there, and takes the
+    mean of the parents over positions. Positions then add nothing.
 
     Args:
         n_types: child types i at every position.

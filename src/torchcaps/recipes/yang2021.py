@@ -5,9 +5,9 @@ weights is followed by one on the coefficients. Both use the same votes, as in t
 Algorithm 1 computes them anew. ``-plain`` rows are the table's "/FC", without the reconstruction
 network. CIFAR-10 has no other rows. The paper gives learning rate decays and some batch sizes.
 It leaves open the initial learning rate on MNIST (we take 0.001, as on the other sets), the
-augmentation (as in Sabour 2017), the epochs, and the optimizer of the coefficients: the authors'
-code has Adam at a fifth of the weights' learning rate. Lambda is 0.001 throughout, the paper's
-example and its value for MultiMNIST, which it calls larger than on the other sets.
+augmentation (as in Sabour 2017) and the epochs. It names no optimizer of the coefficients either.
+The authors' code has Adam at a fifth of the weights' learning rate. Lambda is 0.001 throughout, the
+paper's example and its value for MultiMNIST, which it calls larger than on the other sets.
 Against the sum over a batch it turns the sign of 0.3 to 0.5 % of the gradients, so that the l1 and
 l2 rows are nearly one run. ``--set coefficient_penalty=`` takes another value.
 

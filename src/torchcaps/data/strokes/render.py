@@ -85,10 +85,10 @@ def render(glyphs: Tensor, poses: Tensor, *, size: int, offsets: Tensor | None =
 
     Args:
         glyphs: long ``[b]``, rows of `GLYPHS`.
-        poses: ``[b 7]`` in the order of `POSE`: x and y in pixels from the center (right, down),
-            rotation in degrees (anticlockwise), the two scales (at scale 1 a glyph's height is 0.6
-            of the image), shear (x per y, the top leans right) and the pen's width in pixels. A
-            glyph is scaled, then sheared, then rotated, then shifted.
+        poses: ``[b 7]`` in the order of `POSE`. x and y are pixels right and down from the center,
+            and rotation is in degrees, anticlockwise. At scale 1 a glyph's height is 0.6 of the
+            image. Shear is x per y, the top leaning right. The pen's width is in pixels. A glyph
+            is scaled, then sheared, then rotated, then shifted.
         size: height and width of the images.
         offsets: ``[b k 2]``, added to the control points; glyphs are 2 units high.
     """

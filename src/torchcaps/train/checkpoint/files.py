@@ -5,9 +5,9 @@ safetensors, the rest as JSON, and a manifest with the size and SHA-256 of the o
 written under a temporary name, flushed to the disk and renamed, so that a process killed at any
 moment leaves the checkpoint before or the new one. Nothing is pickled.
 
-A step that is saved again replaces its folder only once the new one is complete: the old one is
-set aside as ``step-00000123.before-...``, which still counts as a checkpoint, then the new one
-takes the name, then the old one goes.
+A step that is saved again replaces its folder only once the new one is complete. The old one is
+set aside as ``step-00000123.before-...``, which still counts as a checkpoint. Then the new one
+takes the name, and the old one goes.
 """
 
 import contextlib
