@@ -17,6 +17,10 @@ def lengths(poses: Tensor) -> Tensor:
 
     The gradient at a zero vector is zero, and large entries do not overflow on their way through
     the squares: the pose is divided by its largest entry first, which cancels exactly.
+
+    Example:
+        >>> tc.lengths(torch.tensor([[3.0, 4.0], [0, 0]]))
+        tensor([5., 0.])
     """
     return _lengths(poses)[..., 0]
 
@@ -31,6 +35,10 @@ def squash(poses: Tensor) -> Tensor:
 
     Sabour 2017, Eq. 1, as ``s * n / (1 + n^2)``: no division by the length, so a zero vector has a
     zero gradient. As ``n / (1 + n^2)`` is the same for n and 1/n, the smaller of the two is used.
+
+    Example:
+        >>> tc.squash(torch.tensor([3.0, 4.0]))
+        tensor([0.5769, 0.7692])
     """
     n = _lengths(poses)
     n = torch.where(n > 1, n.clamp_min(1).reciprocal(), n)
@@ -100,6 +108,10 @@ def margin_loss(
         present: m+, the length below which a class that is there costs.
         absent: m-, the length above which a class that is not there costs.
         absent_weight: lambda, how much an absent class counts.
+
+    Example:
+        >>> tc.margin_loss(torch.tensor([[0.9, 0.1]]), torch.tensor([1]))
+        tensor(0.9600)
     """
     t = multi_hot(targets, lengths)
     hit = t * F.relu(present - lengths).square()

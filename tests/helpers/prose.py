@@ -72,7 +72,9 @@ def docstring_paragraphs(doc: str) -> Iterator[str]:
                 else:
                     entry.append(line)
             yield " ".join(entry)
-        elif not block.startswith((" ", ">>>")) and "  " not in block.replace("\n  ", "\n"):
+        elif not block.startswith((" ", ">>>", "Example:")) and "  " not in block.replace(
+            "\n  ", "\n"
+        ):
             yield from markdown_paragraphs(block)
 
 

@@ -61,6 +61,10 @@ def load(
 
     Returns:
         An `ImageSet`, or a `Generated` set that draws its samples on demand.
+
+    Example:
+        >>> tc.data.load("strokes", "test")
+        Strokes(test: 10000 images of 1x28x28, 10 classes, drawn on cpu)
     """
     if isinstance(name, Path) or (isinstance(name, str) and is_path(name)):
         return load_folder(name, split)

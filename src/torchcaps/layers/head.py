@@ -36,6 +36,11 @@ class CapsuleHead(nn.Module):
         matrix: read poses as square matrices, with d times fewer weights.
         coordinates: add the position of a child to its vote; None does so where it suits the
             routing; see :class:`ClassCapsules`.
+
+    Example:
+        >>> head = tc.CapsuleHead(64, n_classes=7)
+        >>> head(torch.rand(2, 64, 8, 8)).scores.shape
+        torch.Size([2, 7])
     """
 
     def __init__(

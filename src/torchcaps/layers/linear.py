@@ -29,6 +29,11 @@ class LinearCapsules(CapsuleLayer):
         matrix: read poses as square matrices (q x q weights) instead of vectors (d x e weights).
         weight_std: standard deviation of the weights at the start; see :func:`vote_weight`.
         vote_norm: :class:`VoteNorm` normalizes votes over the batch; None leaves them.
+
+    Example:
+        >>> layer = tc.LinearCapsules(8, 10, 4, 16, routing=tc.DynamicRouting)
+        >>> layer(tc.Capsules(torch.rand(2, 8, 4), None)).poses.shape
+        torch.Size([2, 10, 16])
     """
 
     def __init__(

@@ -147,6 +147,11 @@ class PrimaryCapsules(nn.Module):
             routing with equal couplings does (the authors' code of Sabour 2017). Weights then start
             with a standard deviation of 0.1, as there, and biases at 0.1.
         leaky: with ``coupled``, divide by one more: an equal share goes to none of the types.
+
+    Example:
+        >>> primary = tc.PrimaryCapsules(256, 32, 8, kernel_size=9, stride=2)
+        >>> primary(torch.rand(2, 256, 20, 20)).poses.shape
+        torch.Size([2, 6, 6, 32, 8])
     """
 
     def __init__(

@@ -241,6 +241,12 @@ def predict(
             the k best classes (MultiMNIST: 2).
         threshold: instead of ``top``, return ones where the sigmoid of the score exceeds this
             (DiverseMultiMNIST: 0.5).
+
+    Example:
+        >>> tc.predict(torch.tensor([[0.1, 0.7, 0.4]]))
+        tensor([1])
+        >>> tc.predict(torch.tensor([[0.1, 0.7, 0.4]]), top=2)
+        tensor([[0, 1, 1]])
     """
     if isinstance(scores, Output):
         scores = scores.scores

@@ -62,6 +62,14 @@ def dynamic_routing(
         to 1 over parents.
 
     Cost: O(r b i j e) time; ``[b i j]`` memory beside the votes, r times that for the gradient.
+
+    Example:
+        The children agree about parent 0, and their votes for parent 1 cancel:
+
+        >>> votes = torch.tensor([[[[1.0, 0], [0, 1]], [[1, 0], [0, -1]]]])  # [b i j e]
+        >>> tc.dynamic_routing(votes).couplings
+        tensor([[[0.7517, 0.2483],
+                 [0.7517, 0.2483]]])
     """
     check_iterations(iterations)
     votes = parent_major(votes)

@@ -45,6 +45,11 @@ def pairwise_agreement(
         that child i has a hand in, halved as each pair has two; over children they sum to a_j.
 
     Cost: O(b i j e) time; one tensor of the votes' size beside them if votes are normalized.
+
+    Example:
+        >>> votes = torch.tensor([[[[1.0, 0], [0, 1]], [[1, 0], [0, -1]]]])  # [b i j e]
+        >>> tc.pairwise_agreement(votes).activations
+        tensor([[ 0.5000, -0.5000]])
     """
     votes = parent_major(votes)
     given = votes.dtype
