@@ -137,10 +137,6 @@ def build(
             recipe. The network is in training mode, as every new one: call ``eval()`` to use it.
         definition: an earlier definition of a network that was corrected; 1 is the first. Weight
             files record theirs, and weights that were trained before a correction keep their own.
-
-    Example:
-        >>> tc.build("sabour2017/mnist").n_parameters
-        8215728
     """
     if not isinstance(name, str):
         raise UsageError(f"a network's name is a string such as 'sabour2017/mnist', not {name!r}")

@@ -83,12 +83,6 @@ def em_routing(
     the last E-step, without the children's activations, summing to 1 over parents.
 
     Cost: O(r b i j e) time; beside the votes one tensor of their size, for the gradient 2 r.
-
-    Example:
-        >>> votes = torch.tensor([[[[1.0, 0], [0, 1]], [[1, 0], [0, -1]]]])  # [b i j e]
-        >>> tc.em_routing(votes, torch.ones(1, 2), beta_a=0.0, beta_u=0.0).couplings
-        tensor([[[0.9867, 0.0133],
-                 [0.9867, 0.0133]]])
     """
     votes = _checked(votes, activations, iterations, min_variance)
     given, dtype = votes.dtype, torch.promote_types(votes.dtype, torch.float32)
