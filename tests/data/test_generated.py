@@ -188,6 +188,20 @@ def test_the_mean_merge_dims_pairs_and_leaves_single_digits() -> None:
     assert torch.equal(images[~single], targets[~single].sum(1) // 2)
 
 
+@pytest.mark.parametrize("shift", [0, 3, 8])
+def test_expanded_digits_are_within_the_shift_of_the_middle(shift: int) -> None:
+    dot = torch.zeros(200, 1, 28, 28, dtype=torch.uint8)
+    dot[:, :, 14, 14] = 255  # row and column 20 in the middle of the canvas
+    data = ImageSet(dot, torch.zeros(200, dtype=torch.long), ("0",))
+    images = epoch(ExpandedMNIST(data, shift=shift)).images
+    assert images.shape == (200, 1, 40, 40)
+    _, _, rows, columns = (images > 0).nonzero(as_tuple=True)
+    for places in (rows, columns):
+        assert len(places) == 200
+        assert int(places.min()) == 20 - shift
+        assert int(places.max()) == 20 + shift
+
+
 def test_expanded_digits_are_whole_and_anywhere() -> None:
     data = digits()
     batch = epoch(ExpandedMNIST(data))

@@ -118,6 +118,22 @@ def test_smallnorb_has_stereo_images_and_four_annotations(tmp_path: Path) -> Non
         assert loaded.annotations[name].tolist() == INFO[:, column].tolist()
 
 
+def test_both_cameras_of_smallnorb_are_images_of_their_own(tmp_path: Path) -> None:
+    spec = small("smallnorb_mono", train=12)
+    categories = np.array([0, 1, 2, 3, 4, 0], np.int32)
+    contents = (files.norb(STEREO), files.norb(categories), files.norb(INFO))
+    for file, data in zip(spec.files["train"], contents, strict=True):
+        write(tmp_path, file, files.gz(data))
+    loaded = load_files(spec, "train", root=tmp_path)
+    assert loaded.images.shape == (12, 1, 96, 96)
+    assert (loaded.images[:6, 0].numpy() == STEREO[:, 0]).all()
+    assert (loaded.images[6:, 0].numpy() == STEREO[:, 1]).all()
+    assert loaded.labels.tolist() == [*categories, *categories]
+    assert loaded.annotations["camera"].tolist() == [0] * 6 + [1] * 6
+    assert loaded.annotations["azimuth"].tolist() == INFO[:, 2].tolist() * 2
+    assert len(set(loaded.indices.tolist())) == 12
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_cifar100_loads_from_pickles_and_from_binaries(tmp_path: Path, place: int) -> None:
     spec = small("cifar100", train=6)

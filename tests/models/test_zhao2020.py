@@ -132,3 +132,18 @@ def test_the_light_networks_start_and_train_as_in_the_code(
 def test_multimnist_has_the_size_that_the_paper_prints() -> None:
     assert count_parameters("zhao2020/multimnist") == pytest.approx(457_000, rel=0.005)
     assert count_parameters("zhao2020/multimnist", definition=1) == 552_849
+
+
+def test_children_of_em_routing_are_as_active_as_their_poses_are_long() -> None:
+    network = tc.build("zhao2020/affnist-em")
+    assert not any("activation_conv" in name for name, _ in network.named_parameters())
+    assert network.n_parameters == tc.build("zhao2020/affnist-dynamic").n_parameters + 20
+    seen: list[Tensor] = []
+    network.get_submodule("classes").register_forward_pre_hook(
+        lambda _, given: seen.extend((given[0].activations, given[0].poses))
+    )
+    network(torch.rand(2, 1, 40, 40))
+    torch.testing.assert_close(seen[0], seen[1].norm(dim=-1))
+    assert 0 < float(seen[0].detach().mean()) < 1
+    earlier = tc.build("zhao2020/affnist-em", definition=1)
+    assert any("activation_conv" in name for name, _ in earlier.named_parameters())

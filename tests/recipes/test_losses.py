@@ -1,6 +1,8 @@
 """Losses of recipes that have no public function of their own."""
 
+import math
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -10,7 +12,12 @@ from torch import Tensor
 from torchcaps.data import Batches, load
 from torchcaps.models import build
 from torchcaps.recipes import get
-from torchcaps.recipes.losses import log_likelihood, margin
+from torchcaps.recipes.losses import (
+    cross_entropy,
+    log_likelihood,
+    margin,
+    proportional_cross_entropy,
+)
 from torchcaps.train.process import Process
 from torchcaps.train.step import make_step
 
@@ -74,3 +81,22 @@ def test_the_penalty_on_coefficients_follows_the_recipe(name: str) -> None:
     assert torch.equal(moved[0], moved[1])
     assert (moved[1] > 0).any()
     assert (moved[2] < 0).all()
+
+
+def test_bounded_scores_are_scaled_to_sum_to_one_before_the_cross_entropy() -> None:
+    scores = torch.tensor([[0.9, 0.3, 0.0], [0.2, 0.2, 0.4]])
+    zero = torch.zeros(())
+    measured = partial(proportional_cross_entropy, step=zero, share=zero, smoothing=0.0)
+    loss = measured(scores, torch.tensor([0, 2]))
+    assert loss.item() == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2)
+    absent = torch.zeros(1, 3, requires_grad=True)
+    measured(absent, torch.tensor([1])).backward()
+    assert absent.grad is not None
+    assert absent.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["affnist-dynamic", "affnist-em", "smallnorb-em-2"])
+def test_the_routings_that_zhao_compares_share_one_cross_entropy(name: str) -> None:
+    recipe = get(f"zhao2020/{name}")
+    assert recipe.loss is proportional_cross_entropy
+    assert get(f"zhao2020/{name.partition('-')[0]}").loss is cross_entropy

@@ -69,7 +69,7 @@ def test_yangs_decays() -> None:
     assert multi(at(20_000, 200_000)) == pytest.approx(0.96)
 
 
-EARLY_STOPPED = ("sabour2017/affnist", "sabour2017/affnist-style")
+EARLY_STOPPED = tuple(name for name, recipe in RECIPES.items() if recipe.stop_at)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in EARLY_STOPPED])

@@ -155,6 +155,25 @@ def test_epochs_that_a_busy_disk_skips_are_trained_again_and_the_best_is_kept(
     assert (kept / "step-00000020").is_dir()
 
 
+def test_a_run_stops_after_the_epoch_that_reaches_the_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_out = {10: 50.0, 20: 70.0, 30: 90.0, 40: 95.0}
+    usual = Run.accuracy
+
+    def pretend(self: Run, network: Any, source: Any, *how: Any) -> float:
+        found = usual(self, network, source, *how)
+        return found if source is self.sources.test else held_out.get(self.progress.step, 99.0)
+
+    monkeypatch.setattr(Run, "accuracy", pretend)
+    for stop_at, epochs in ((0.0, 5), (70.0, 2), (90.5, 4)):
+        folder = tmp_path / str(stop_at)
+        row = quick(small(epochs=5, stop_at=stop_at), out=folder)
+        assert [m["epoch"] for m in metrics(folder)] == list(range(1, epochs + 1))
+        assert row.validation == held_out.get(10 * epochs, 99.0)
+        assert quick(small(epochs=5, stop_at=stop_at), out=folder) == row
+
+
 def test_without_held_out_images_the_last_epoch_counts(tmp_path: Path) -> None:
     row = quick(small(hold_out=False), out=tmp_path)
     assert row.validation is None

@@ -70,7 +70,7 @@ class Description:
     Attributes:
         name: name that `torchcaps.data.load` takes.
         about: one line.
-        source: ``"files"``, ``"made from mnist"`` or ``"built in"``.
+        source: ``"files"``, ``"built in"``, or "made from" another set.
         counts: number of images in each split.
         shape: ``(c, h, w)``.
         mean: mean of each channel of the training images in 0..1; empty where none is published.

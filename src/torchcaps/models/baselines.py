@@ -44,6 +44,25 @@ def multimnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
     return Classifier(image_shape, n_classes, nn.Sequential(features, head))
 
 
+def affnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:
+    """Build the released CNN of Sabour 2017: two 5x5 convolutions with pools, a dropped layer."""
+    channels, height, width = image_shape
+    layers = nn.Sequential(
+        ImageConv2d(channels, 512, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.Conv2d(512, 256, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.Flatten(),
+        nn.Linear(256 * ((height + 3) // 4) * ((width + 3) // 4), 1024),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(1024, n_classes),
+    )
+    return Classifier(image_shape, n_classes, layers)
+
+
 def baseline_cnn(image_shape: ImageShape, n_classes: int) -> Classifier:
     """Build the CNN of Tsai 2020, Tables 2 and 3: three convolutions of 1,024 channels."""
     layers = nn.Sequential(

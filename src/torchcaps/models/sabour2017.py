@@ -19,7 +19,7 @@ from torchcaps.errors import InputError
 from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
 from torchcaps.layers.primary import first_weights
 from torchcaps.models.backbones import BackboneFactory, ConvBackbone
-from torchcaps.models.baselines import mnist_baseline, multimnist_baseline
+from torchcaps.models.baselines import affnist_baseline, mnist_baseline, multimnist_baseline
 from torchcaps.models.entry import CIFAR, CROP, MNIST, MULTI, NORB, WIDE, Entry
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.routing import DynamicRouting, RoutingFactory
@@ -145,6 +145,7 @@ def networks() -> dict[str, Entry]:
         "multimnist": Entry(partial(CapsNet, n_objects=2), MULTI, paper="11.36M"),
         "multimnist-baseline": Entry(multimnist_baseline, MULTI, paper="24.56M"),
         "affnist": Entry(CapsNet, WIDE, paper="13.4M (quoted by Zhao 2020)"),
+        "affnist-baseline": Entry(affnist_baseline, WIDE),
         "cifar10": Entry(cifar_capsnet, CROP),
         "smallnorb": Entry(CapsNet, NORB, 5),
         "svhn": Entry(small, CIFAR),

@@ -241,7 +241,10 @@ class ResNetBackbone(Backbone):
 
 
 def networks() -> dict[str, Entry]:
-    """Return the networks of Table 1, Figure 4 with its ablations, and Figure 5."""
+    """Return the networks of Table 1, Figure 4 with its ablations, and Figure 5.
+
+    ``-unscaled`` networks have the agreement of Eq. 2 as printed, without the code's 1/sqrt(d).
+    """
     entries: dict[str, Entry] = {}
     em_backbone = partial(ConvBackbone, kernel_size=4, stride=2, padding=1, batch_norm=True)
     dynamic = partial(plain_capsnet, routing=DynamicRouting, coupled=False)
@@ -267,7 +270,11 @@ def networks() -> dict[str, Entry]:
         }
         for (variant, make), size in zip(variants.items(), sizes, strict=True):
             entries[f"{name}-{variant}"] = Entry(make, CIFAR, classes, size)
+    unscaled = partial(InvertedAttentionRouting, scale=1.0)
     entries |= {
+        "cifar10-resnet-unscaled": Entry(
+            partial(AttentionCapsNet, backbone=ResNetBackbone, routing=unscaled), CIFAR
+        ),
         "cifar10-simple-a": Entry(partial(AttentionCapsNet, layer_norm=False), CIFAR),
         "cifar10-simple-b": Entry(partial(AttentionCapsNet, concurrent=False), CIFAR),
         "cifar10-simple-c": Entry(partial(AttentionCapsNet, activated=True), CIFAR),
@@ -276,7 +283,10 @@ def networks() -> dict[str, Entry]:
 
 
 def _figure_5() -> dict[str, Entry]:
-    """Return the networks for DiverseMultiMNIST."""
+    """Return the networks for DiverseMultiMNIST.
+
+    ``vector-extra`` has the second layer of ten capsules that a third party's configuration has.
+    """
     wide = partial(simple_backbone, out_channels=1024)
     digits = partial(
         AttentionCapsNet, backbone=wide, primary=Conv(3, 2), n_types=16, d=64, convs=(Conv(3, 1),)
@@ -292,6 +302,10 @@ def _figure_5() -> dict[str, Entry]:
             shape,
             earlier=(partial(vector, routing=DynamicRouting, weight_std=0.1),),
         ),
+        "diversemultimnist-matrix-unscaled": Entry(
+            partial(digits, routing=partial(InvertedAttentionRouting, scale=1.0)), shape
+        ),
+        "diversemultimnist-vector-extra": Entry(partial(vector, hidden=(10,)), shape),
         "diversemultimnist-baseline": Entry(multimnist_cnn, shape),
         "diversemultimnist-baseline-learned": Entry(
             partial(multimnist_cnn, learned_pooling=True), MULTI, paper="42.49M"

@@ -21,6 +21,8 @@ def networks() -> dict[str, Entry]:
     1 / n_types, because MNIST is then not learned before its learning rate has decayed. On CIFAR-10
     they are coupled, as in Sabour's network: without it, the first step of dynamic routing
     saturates the lengths of all classes. With l1 and l2, its definition 1 has PyTorch's LeakyReLU.
+    The ``-tenth`` networks start from coefficients of 0.1 and Sabour's vote weights, which give the
+    same first poses.
     """
     dynamic = partial(CapsNet, coupled=False)
     entries = {
@@ -36,6 +38,8 @@ def networks() -> dict[str, Entry]:
         for name in ("mnist", "fashion-mnist"):
             entries[f"{name}-{penalty}"] = Entry(decoded, MNIST)
             entries[f"{name}-{penalty}-plain"] = Entry(bare, MNIST)
+        tenth = partial(dynamic, routing=partial(routing, initial=0.1), weight_std=0.1)
+        entries[f"fashion-mnist-{penalty}-tenth"] = Entry(tenth, MNIST)
         cifar10 = partial(bare, n_types=64, padding=4, coupled=True)
         current, earlier = (
             partial(cifar10, backbone=partial(ConvBackbone, padding=4, nonlinearity=nonlinearity))

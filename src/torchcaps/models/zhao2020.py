@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
+from torchcaps.functional import lengths
 from torchcaps.layers import (
     Decoder,
     DeconvolutionDecoder,
@@ -49,7 +50,9 @@ class ResCapsNet(Network):
         decoder: decoder class, or None.
         n_objects: objects in one image; evaluation decodes as many classes.
         corrected: see :class:`ResNetV2Backbone`; also starts the convolution of the primary
-            capsules by He's rule, as the authors' code does.
+            capsules by He's rule, as the authors' code does. With EM routing, children are as
+            active as their squashed poses are long, also as in that code; False learns a second
+            convolution for the activations.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class ResCapsNet(Network):
             padding=2,
             bias=False,
             batch_norm=True,
-            activations=self.classes.routing.child_activations != "ignored",
+            activations=not corrected and self.classes.routing.child_activations != "ignored",
         )
         if corrected:
             nn.init.kaiming_normal_(self.primary.pose_conv.weight)
@@ -105,6 +108,8 @@ class ResCapsNet(Network):
     ) -> Output:
         """Return activations, poses and, with a decoder, reconstructions of the classes."""
         routed = self.primary(self.backbone(self.checked(images)))
+        if routed.activations is None and self.classes.routing.child_activations != "ignored":
+            routed = Capsules(routed.poses, lengths(routed.poses))
         all_couplings = []
         for layer in (*self.layers, self.classes):
             routed = layer(routed)

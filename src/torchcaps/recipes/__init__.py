@@ -16,6 +16,7 @@ from torchcaps.recipes.base import (
     Recipe as Recipe,
     Setting as Setting,
 )
+from torchcaps.recipes.controls import controls
 from torchcaps.recipes.demo import demo
 from torchcaps.recipes.presets import named
 
@@ -44,10 +45,11 @@ def _modern() -> list[Recipe]:
 
 
 def all_recipes() -> list[Recipe]:
-    """Return every recipe of the package: the published, the modern, the demo's."""
+    """Return every recipe of the package: published, modern, controls, the demo's."""
     papers = (sabour2017, hinton2018, tsai2020, choi2019, zhao2020, yang2021, mazzia2021)
     published = [recipe for paper in papers for recipe in paper.published()]
-    return [*published, *_modern(), *demo()]
+    trained = [*published, *_modern()]
+    return [*trained, *controls(named(trained)), *demo()]
 
 
 RECIPES: dict[str, Recipe] = named(all_recipes())

@@ -69,9 +69,11 @@ class Recipe:
         train_transforms: transforms of the training images, in order.
         test_transforms: transforms of the validation and test images, in order.
         resize: side length to which images are resized when they are loaded; 0 keeps their size.
-        shift: largest shift of each digit of MultiMNIST in pixels; None keeps the set's own, 4. The
-            code of Sabour 2017 has 6.
+        shift: largest shift in pixels of each digit of MultiMNIST or expanded MNIST; None keeps the
+            set's own, 4 and 6. For MultiMNIST the code of Sabour 2017 has 6.
         test_dataset: another data set for the test score, never trained on.
+        validation_dataset: another data set whose validation split chooses the epoch; training then
+            takes all images of ``dataset``.
         test_draws: how often a generated test set, such as MultiMNIST's pairs, is drawn for its
             score. One draw of 10,000 pairs has a standard error of 0.2 points at 95 %, ten draws
             have 0.07.
@@ -84,6 +86,8 @@ class Recipe:
         lr: learning rate, multiplied by the schedule.
         weight_decay: weight decay of every parameter.
         decay_all: also decay biases, norms and other vectors.
+        decay_votes: also decay the weights of votes. Where a norm hides their size from the loss,
+            decay shrinks them until agreements vanish and couplings are uniform.
         schedule: factor of the learning rate by progress; see `torchcaps.recipes.schedules`.
         warmup: epochs in which the learning rate first rises from 0.
         epochs: passes over the training images.
@@ -100,6 +104,8 @@ class Recipe:
         coefficient_every: weight steps per step on the coefficients.
         hold_out: choose the epoch on a held-out tenth of the training images. Otherwise train on
             all of them and take the last epoch, except for a user's folder without test images.
+        stop_at: validation accuracy in percent at which training ends before its last epoch; 0
+            trains all epochs.
         ensemble: number of seeds whose scores the published number sums.
         precision: "float32", "bfloat16" (autocast) or "auto": bfloat16 on a GPU.
         channels_last: memory format of images and convolutions on a GPU.
@@ -119,6 +125,7 @@ class Recipe:
     resize: int = setting(0, 0, 4096)
     shift: int | None = setting(None, 0, 100)
     test_dataset: str = ""
+    validation_dataset: str = ""
     test_draws: int = setting(1, 1, 1000)
     measure: Measure = "top1"
     loss: Loss = cross_entropy
@@ -129,6 +136,7 @@ class Recipe:
     lr: float = setting(1e-3, 0, 1e6)
     weight_decay: float = setting(0.0, 0, 1e6)
     decay_all: bool = setting(True)
+    decay_votes: bool = setting(True)
     schedule: Schedule = constant
     warmup: float = setting(0.0, 0, 1e6)
     epochs: int = setting(10, 1, 1_000_000)
@@ -141,6 +149,7 @@ class Recipe:
     coefficient_penalty: float | None = setting(None, 0, 1e9)
     coefficient_every: int = setting(1, 1, 1_000_000)
     hold_out: bool = setting(True)
+    stop_at: float = setting(0.0, 0, 100)
     ensemble: int = setting(1, 1, 1000, settable=False)
     precision: Literal["auto", "float32", "bfloat16"] = setting("auto")
     channels_last: bool = setting(True)

@@ -28,11 +28,26 @@ class Loss(Protocol):
 
 
 def margin(
-    scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+    scores: Tensor,
+    targets: Tensor,
+    *,
+    step: Tensor,
+    share: Tensor,
+    smoothing: float,
+    scale: float = 1.0,
 ) -> Tensor:
-    """Return the margin loss of lengths (Sabour 2017, Eq. 4)."""
+    """Return the margin loss of lengths (Sabour 2017, Eq. 4).
+
+    Args:
+        scores: see :class:`Loss`.
+        targets: see :class:`Loss`.
+        step: see :class:`Loss`.
+        share: see :class:`Loss`.
+        smoothing: must be 0.
+        scale: factor on the loss; the authors' code has 1/20 for ten classes.
+    """
     _no_smoothing(smoothing, "margin")
-    return functional.margin_loss(scores, targets)
+    return scale * functional.margin_loss(scores, targets)
 
 
 def spread(
@@ -80,6 +95,18 @@ def log_likelihood(
     return cross_entropy(
         scores.clamp_min(1e-7).log(), targets, step=step, share=share, smoothing=smoothing
     )
+
+
+def proportional_cross_entropy(
+    scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+) -> Tensor:
+    """Return the cross-entropy of scores of at least 0, scaled to sum to one over classes.
+
+    It is Keras' cross-entropy of outputs that are no logits. Lengths and activations lie between 0
+    and 1, where a softmax could not tell classes apart.
+    """
+    total = scores.sum(dim=1, keepdim=True).clamp_min(1e-7)
+    return log_likelihood(scores / total, targets, step=step, share=share, smoothing=smoothing)
 
 
 def binary_cross_entropy(

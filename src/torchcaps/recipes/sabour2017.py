@@ -4,8 +4,7 @@ Adam with TensorFlow's defaults; the learning rate decays by 0.96 every 2,000 st
 MNIST is shifted by up to 2 pixels. The paper does not say how long it trains or how it chooses the
 epoch. The authors' code trains on all images, for 300,000 steps on MNIST and 600,000 on CIFAR-10;
 our epochs amount to as many steps. By then the learning rate has decayed 450-fold, and we score the
-last epoch. The convolutional network of section 5.2 (66 % on affNIST) has no recipe, because the
-paper says only that it has pooling and dropout.
+last epoch.
 """
 
 from functools import partial
@@ -145,27 +144,51 @@ def _multimnist(mnist: Recipe) -> list[Recipe]:
 
 
 def _affnist(mnist: Recipe) -> list[Recipe]:
+    """Return the capsule network and the CNN of section 5.2, on affNIST and in its style."""
     moved = mnist.variant(
         "sabour2017/affnist",
         network="sabour2017/affnist",
         dataset="expanded_mnist",
         test_dataset="affnist",
         published=Published("section 5.2", 79.0, what="stopped at 99.23 % on expanded MNIST"),
-        notes="The paper stops early, at 99.23 % on the expanded test digits, and does not say "
-        "when; 10 epochs here, the best of them on held-out expanded digits.",
+        notes="The paper stops early, at 99.23 % on the expanded test digits. Here training stops "
+        "after the epoch that reaches 99.23 % on held-out expanded digits, the 50th at the latest.",
         train_transforms=(),
         schedule=partial(decay, steps=None),  # a run that stops early is not annealed
-        epochs=10,
+        epochs=50,
         hold_out=True,
+        stop_at=99.23,
     )
-    style = moved.variant(
-        "sabour2017/affnist-style",
-        test_dataset="affnist_style",
-        published=Published("section 5.2", 79.0, what="on affNIST itself, stopped early"),
-        notes="Scored on digits under affNIST's ranges of maps, which need no download; the "
-        "paper's number is on affNIST itself. Else as sabour2017/affnist.",
+    baseline = moved.variant(
+        "sabour2017/affnist-baseline",
+        network="sabour2017/affnist-baseline",
+        published=Published("section 5.2", 66.0, what="stopped at 99.22 % on expanded MNIST"),
+        notes="The CNN of the authors' code, since the paper says only that it has pooling and "
+        "dropout; the share of dropped units is a half. Stopped as the capsule network is, at "
+        "99.22 %. The rate rises over the first epoch, as for MNIST's baseline.",
+        iterations=None,
+        loss=cross_entropy,
+        warmup=1.0,
+        reconstruction_weight=0.0,
+        stop_at=99.22,
     )
-    return [moved, style]
+    rows = [moved, baseline]
+    for row in (moved, baseline):
+        rows.append(
+            row.variant(
+                row.name.replace("affnist", "affnist-style"),
+                test_dataset="affnist_style",
+                test_draws=32,
+                published=Published(
+                    "section 5.2", row.published.value, what="on affNIST itself, stopped early"
+                ),
+                notes="Scored on 32 draws of digits under affNIST's ranges of maps, which need no "
+                f"download; the paper's number is on affNIST itself. Else as {row.name}."
+                + " The rate rises over the first epoch."
+                * bool(row.warmup),
+            )
+        )
+    return rows
 
 
 def _other_sets(mnist: Recipe) -> list[Recipe]:

@@ -154,8 +154,11 @@ class DiscriminativeRouting(Routing):
         share: float = 1.0,
         strength: float | None = None,
     ) -> Tensor:
-        """Return what the coefficients maximize; the votes get no gradient from it."""
-        votes = self._checked(votes).detach()
+        """Return what the coefficients maximize.
+
+        Detach the votes unless coefficients of layers below climb the objective too.
+        """
+        votes = self._checked(votes)
         return discriminative_objective(
             votes.float() if isinstance(votes, Tensor) else votes,
             self.coefficients,

@@ -7,7 +7,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchcaps.data import Batch, Batches, Draws, ImageSet, MultiMNIST, Source, Transform, load
+from torchcaps.data import (
+    Batch,
+    Batches,
+    Draws,
+    ExpandedMNIST,
+    ImageSet,
+    MultiMNIST,
+    Source,
+    Transform,
+    load,
+)
 from torchcaps.data.generated import FromDigits, Generated
 from torchcaps.errors import UsageError
 from torchcaps.models.network import ImageShape
@@ -178,20 +188,22 @@ def _first(source: Source, count: int) -> Source:
 
 def _load_parts(recipe: Recipe, root: Path | None) -> _Parts:
     """Load the training, validation and test images that a recipe names."""
-    name = recipe.dataset
-    return (
-        _load(recipe, name, "fit" if recipe.hold_out else "train", root),
-        _load(recipe, name, "validation", root) if recipe.hold_out else None,
-        _load(recipe, recipe.test_dataset or name, "test", root),
-    )
+    name, other = recipe.dataset, recipe.validation_dataset
+    held_out = None
+    if recipe.hold_out:
+        held_out = _load(recipe, other or name, "validation", root)
+    train = _load(recipe, name, "fit" if recipe.hold_out and not other else "train", root)
+    if recipe.shift is not None and not isinstance(train, MultiMNIST | ExpandedMNIST):
+        raise UsageError(
+            f"shift is for MultiMNIST and expanded MNIST, and {recipe.name} uses {name}"
+        )
+    return train, held_out, _load(recipe, recipe.test_dataset or name, "test", root)
 
 
 def _load(recipe: Recipe, name: str, split: str, root: Path | None) -> _Set:
     """Load a data set in the recipe's size."""
     images = load(name, split, root=root)
-    if recipe.shift is not None:
-        if not isinstance(images, MultiMNIST):
-            raise UsageError(f"shift is for MultiMNIST, and {recipe.name} uses {name}")
+    if recipe.shift is not None and isinstance(images, MultiMNIST | ExpandedMNIST):
         images = type(images)(images.digits, shift=recipe.shift)
     if isinstance(images, ImageSet):
         return images.resize(recipe.resize, recipe.resize) if recipe.resize else images

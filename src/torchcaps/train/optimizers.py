@@ -34,8 +34,10 @@ def make_optimizers(
     ids = {id(parameter) for _, parameter in coefficient_pairs}
     weights = [p for p in network.parameters() if id(p) not in ids]
     groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": recipe.weight_decay}]
-    if not recipe.decay_all:
-        undecayed = _undecayed(network)
+    undecayed = set() if recipe.decay_all else _undecayed(network)
+    if not recipe.decay_votes:
+        undecayed |= {id(m.weight) for m in network.modules() if isinstance(m, CapsuleLayer)}
+    if undecayed:
         groups = [
             {
                 "params": [p for p in weights if id(p) not in undecayed],

@@ -134,10 +134,15 @@ class Run:
         """Train the epochs that are left."""
         if self.progress.unscored:
             self._end_epoch(self.progress.step // self.steps_per_epoch - 1)
-        while self.progress.step < self.steps:
+        while self.progress.step < self.steps and not self._is_accurate():
             epoch, done = divmod(self.progress.step, self.steps_per_epoch)
             self._train_epoch(epoch, done)
             self._end_epoch(epoch)
+
+    def _is_accurate(self) -> bool:
+        """Return whether the accuracy is reached at which the recipe stops."""
+        best = self.progress.best
+        return 0 < self.recipe.stop_at <= (-1.0 if best is None else best)
 
     def _train_epoch(self, epoch: int, done: int) -> None:
         """Take the steps of an epoch after those that are done."""

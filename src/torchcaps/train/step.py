@@ -102,7 +102,8 @@ class Step:
 
                 def keep(_: nn.Module, arguments: tuple[Any, ...], name: str = name) -> None:
                     if self.network.training:
-                        self.votes[name] = arguments[1]
+                        self.votes.pop(name, None)
+                        self.votes[name] = arguments[1]  # in the order in which the layers run
 
                 module.register_forward_pre_hook(keep)
 
@@ -115,10 +116,11 @@ class Step:
         loss = total_loss(self.recipe, output, batch, self.taken, steps=self.steps)
         # a captured step must not add to earlier gradients, whose memory is released
         self.network.zero_grad()
-        loss.backward()
         climbs = self.ascent is not None and self.count % self.recipe.coefficient_every == 0
-        if climbs:
-            self._climb(batch)
+        slopes = self._climb(batch) if climbs else []
+        loss.backward()
+        for parameter, slope in slopes:
+            parameter.grad = self.process.sum(slope)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         # a score of -inf can leave loss and gradient finite
@@ -148,23 +150,30 @@ class Step:
         for group in self.optimizer.param_groups:
             group["lr"].mul_(1 - self.stops)
 
-    def _climb(self, batch: Batch) -> None:
-        """Set the gradients of the parameters that climb a routing's objective.
+    def _climb(self, batch: Batch) -> list[tuple[nn.Parameter, Tensor]]:
+        """Return the parameters that climb the objective of the class capsules, and its gradients.
 
-        Objective and loss are taken at the same weights and the same votes; both steps follow.
+        Objective and loss are taken at the same weights and the same votes; both steps follow. The
+        last routing that has an objective routes to the classes. The coefficients of the layers
+        below reach it through their poses, by the chain rule.
         """
         targets = targets_of(batch, self.network.n_classes)
-        for name, module in self.network.named_modules():
-            if not isinstance(module, Routing) or not module.objective_parameters:
-                continue
-            parameters = [module.get_parameter(key) for key in module.objective_parameters]
-            share = 1 / self.process.world
-            votes, strength = self.votes.pop(name).detach(), self.recipe.coefficient_penalty
-            objective = module.objective(votes, targets, share=share, strength=strength)
-            assert objective is not None
-            gradients = torch.autograd.grad(objective, parameters)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = self.process.sum(gradient)
+        votes, self.votes = self.votes, {}
+        if not votes:
+            return []
+        modules = {name: cast(Routing, self.network.get_submodule(name)) for name in votes}
+        *below, last = votes
+        share, strength = 1 / self.process.world, self.recipe.coefficient_penalty
+        inputs = votes[last] if below else votes[last].detach()
+        objective = modules[last].objective(inputs, targets, share=share, strength=strength)
+        assert objective is not None
+        parameters = [
+            module.get_parameter(key)
+            for module in modules.values()
+            for key in module.objective_parameters
+        ]
+        gradients = torch.autograd.grad(objective, parameters, retain_graph=bool(below))
+        return list(zip(parameters, gradients, strict=True))
 
     def _count(self, scores: Tensor, batch: Batch, loss: Tensor) -> None:
         hits = right(scores.float(), targets_of(batch, scores.shape[1]), self.recipe.measure)

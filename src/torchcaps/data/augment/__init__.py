@@ -18,7 +18,7 @@ The papers augment their training images as follows:
 | Tsai 2020, CIFAR | PadCrop(4), Flip(), Normalize(mean, std) |
 | Tsai 2020, DiverseMultiMNIST | Channels(3) |
 | Zhao 2020, CIFAR-10 | Standardize(), Flip(), PadCrop(4) |
-| Zhao 2020, smallNORB (resized to 48) | Mono(), Crop(32), Contrast(0.5, 1.5) |
+| Zhao 2020, smallNORB (resized to 48) | Crop(32), Contrast(0.5, 1.5) |
 
 Test images get `CenterCrop` in place of `Crop` and every transform that draws nothing.
 """

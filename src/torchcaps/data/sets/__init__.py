@@ -10,7 +10,7 @@ from torchcaps.data.sets.expanded_mnist import EXPANDED_MNIST
 from torchcaps.data.sets.fashion_mnist import FASHION_MNIST
 from torchcaps.data.sets.mnist import MNIST
 from torchcaps.data.sets.multimnist import MULTIMNIST
-from torchcaps.data.sets.smallnorb import SMALLNORB
+from torchcaps.data.sets.smallnorb import SMALLNORB, SMALLNORB_MONO
 from torchcaps.data.sets.strokes import STROKES, STROKES_OVERLAPPING
 from torchcaps.data.sets.svhn import SVHN
 
@@ -23,6 +23,7 @@ SETS: dict[str, Description] = {
         CIFAR100,
         SVHN,
         SMALLNORB,
+        SMALLNORB_MONO,
         AFFNIST,
         MULTIMNIST,
         DIVERSE_MULTIMNIST,

@@ -15,30 +15,42 @@ class ExpandedMNIST(FromDigits):
     Args:
         digits: the set that the digits come from.
         size: height and width of the canvas.
+        shift: largest distance in pixels from the middle, in rows and in columns; None places the
+            digit anywhere on the canvas. A larger shift than that cuts digits off.
     """
 
     name = "expanded_mnist"
 
-    def __init__(self, digits: ImageSet, *, size: int = 40) -> None:
+    def __init__(self, digits: ImageSet, *, size: int = 40, shift: int | None = None) -> None:
         check_whole("size", size, least=1)
         super().__init__(digits, size)
         if size < max(digits.images.shape[-2:]):
             raise ValueError(f"a canvas of {size}x{size} is smaller than the digits")
+        if shift is not None:
+            check_whole("shift", shift, least=0)
+        self.shift = shift
 
     def draw(self, samples: Tensor, draws: Draws) -> Batch:
         """Return the samples of these indices."""
-        height, width = self.digits.images.shape[-2:]
-        top = draws.integers(self.size - height + 1)[0]
-        left = draws.integers(self.size - width + 1)[0]
+        (first_row, last_row), (first_column, last_column) = (
+            self._corners(side) for side in self.digits.images.shape[-2:]
+        )
         images = place(
             self.digits.images.index_select(0, samples),
-            top,
-            left,
+            draws.integers(last_row - first_row + 1)[0] + first_row,
+            draws.integers(last_column - first_column + 1)[0] + first_column,
             self.size,
-            first=0,
-            last=self.size - min(height, width),
+            first=min(first_row, first_column),
+            last=max(last_row, last_column),
         )
         return Batch(images, self.digits.labels[samples], samples)
+
+    def _corners(self, side: int) -> tuple[int, int]:
+        """Return the first and the last place of a digit's corner along one side."""
+        room = self.size - side
+        if self.shift is None:
+            return 0, room
+        return room // 2 - self.shift, room // 2 + self.shift
 
 
 EXPANDED_MNIST = made_from_mnist(

@@ -1,10 +1,14 @@
 """smallNORB: stereo images of toys, with the pose of the camera."""
 
-import numpy as np
+from dataclasses import replace
 
-from torchcaps.data.description import Description, split_counts
+import numpy as np
+import torch
+
+from torchcaps.data.dataset import ImageSet
+from torchcaps.data.description import Description, read_files, split_counts
 from torchcaps.data.download import Download
-from torchcaps.data.files import Columns, DataFile, to_tensor
+from torchcaps.data.files import Columns, DataFile, DataFolder, to_tensor
 from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.data.readers.norb import read_norb
 
@@ -45,6 +49,27 @@ def _files(table: str) -> tuple[DataFile, ...]:
     return tuple(files)
 
 
+def read_cameras(description: Description, split: str, folder: DataFolder) -> ImageSet:
+    """Load a split with the images of both cameras one after the other, ``[2n 1 96 96]``.
+
+    ``annotations["camera"]`` is 0 or 1. An object's two images are in the same split.
+    """
+    counts = {name: count // 2 for name, count in description.counts.items()}
+    stereo = read_files(replace(SMALLNORB, counts=counts, files=description.files), split, folder)
+    n = len(stereo)
+    values = {name: value.repeat(2) for name, value in stereo.annotations.items()}
+    values["camera"] = torch.arange(2).repeat_interleave(n)
+    return ImageSet(
+        stereo.images.transpose(0, 1).flatten(0, 1)[:, None],
+        stereo.labels.repeat(2),
+        stereo.classes,
+        name=description.name,
+        split=split,
+        indices=torch.cat([2 * stereo.indices, 2 * stereo.indices + 1]),
+        annotations=values,
+    )
+
+
 SMALLNORB = Description(
     name="smallnorb",
     about="smallNORB, 5 classes",
@@ -77,4 +102,14 @@ ecaf6d5bb8c3bc5eab9cf0258f6d2198dd474e016e374836fc097f2e5ff509ff
 """
         ),
     },
+)
+
+SMALLNORB_MONO = replace(
+    SMALLNORB,
+    name="smallnorb_mono",
+    about="smallNORB, each camera's image on its own",
+    source="made from smallnorb",
+    counts={split: 2 * count for split, count in SMALLNORB.counts.items()},
+    shape=(1, 96, 96),
+    read=read_cameras,
 )
