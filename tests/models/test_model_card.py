@@ -1,6 +1,8 @@
 """Model cards: valid front matter, and results only of the weights that were scored."""
 
+import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import yaml
 import torchcaps as tc
 from helpers.run_folders import write_run
 from torchcaps.models.weights.card import dataset_of
+from torchcaps.models.weights.facts import has_recorded_weights
 from torchcaps.recipes import RECIPES
 
 
@@ -77,3 +80,10 @@ def test_names_of_recipes_say_what_they_are_tested_on() -> None:
     for name, recipe in RECIPES.items():
         tested = recipe.test_dataset or recipe.dataset
         assert dataset_of(name).replace("-", "") == tested.replace("_", ""), name
+
+
+def test_a_network_with_recorded_facts_copies_and_pickles() -> None:
+    network = tc.build("demo/mnist-dynamic", pretrained=True)
+    for other in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert other.trained == network.trained
+        assert has_recorded_weights(other)

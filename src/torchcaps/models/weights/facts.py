@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import torch
 
@@ -16,7 +15,7 @@ WEIGHTS = "loaded_sha256"
 
 def record_training(network: Network, facts: Mapping[str, str | int | float]) -> None:
     """Keep the facts of the training run behind a network's weights, and a hash of the weights."""
-    network.trained = MappingProxyType({**facts, WEIGHTS: _digest(network)})
+    network.trained = {**facts, WEIGHTS: _digest(network)}
 
 
 def has_recorded_weights(network: Network) -> bool:
