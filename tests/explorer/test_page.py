@@ -134,6 +134,7 @@ def test_the_eraser_undo_and_clear_take_ink_away(page: Any) -> None:
     page.click("button:text-is('Undo')")
     assert ink(page) == full
     page.click("button:text-is('Clear')")
+    page.wait_for_selector(READY)
     assert ink(page) == 0
     assert page.inner_text("#reading") == "Nothing is drawn yet."
 

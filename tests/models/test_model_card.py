@@ -55,6 +55,13 @@ def test_a_shipped_network_has_a_card_with_its_results(tmp_path: Path) -> None:
     assert '"name": "standardize"' in text
 
 
+def test_a_pretrained_network_can_be_copied_and_pickled() -> None:
+    network = tc.build("zhao2020/fashion-mnist-modern", pretrained=True)
+    for other in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert other.trained == network.trained
+        torch.testing.assert_close(dict(other.state_dict()), dict(network.state_dict()))
+
+
 def test_weights_that_were_trained_further_have_no_results(tmp_path: Path) -> None:
     network = tc.build("zhao2020/fashion-mnist-modern", pretrained=True)
     with torch.no_grad():
