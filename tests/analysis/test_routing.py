@@ -134,7 +134,7 @@ def test_each_iteration_is_the_network_built_with_so_many(name: str) -> None:
         network.set_iterations(built[0] if built else 2)
 
 
-def test_the_change_of_the_logits_is_the_agreement_by_hand() -> None:
+def test_changes_of_logits_couplings_and_poses_are_those_by_hand() -> None:
     # Two of four children are lit. Uniform couplings of 1/2: s = (1 + 3)/2 = 2 for parent 0 and
     # (1 + 1)/2 = 1 for parent 1, squashed to 4/5 and 1/2. The logits change by vote times pose:
     # child 0 by 0.8 and 0.5, child 1 by 2.4 and 0.5, the others not at all.
@@ -143,6 +143,23 @@ def test_the_change_of_the_logits_is_the_agreement_by_hand() -> None:
     layers = analysis.routing_convergence(network, images, iterations=1)
     assert layers[0].layer == "classes"
     assert layers[0].changes == pytest.approx(((0.8 + 0.5 + 2.4 + 0.5) / 8,))
+    # the couplings of parent 0 become the logistic of 0.8 - 0.5 and of 2.4 - 0.5
+    first, second = (1 / (1 + math.exp(-gap)) for gap in (0.3, 1.9))
+    moved = [first - 0.5, second - 0.5, 0, 0]
+    assert layers[0].couplings == pytest.approx((sum(moved) / 4,), rel=1e-5)
+    n = (first + 3 * second, (1 - first) + (1 - second))
+    lengths = [x**2 / (1 + x**2) for x in n]
+    expected = (abs(lengths[0] - 0.8) + abs(lengths[1] - 0.5)) / 4  # two entries per parent
+    assert layers[0].poses == pytest.approx((expected,), rel=1e-5)
+
+
+def test_poses_settle_while_logits_keep_growing() -> None:
+    # all children agree on parent 0: each iteration adds their agreement, and the pose saturates
+    network = bare((3, 1), (3, 1), (3, 1), (3, 1))
+    (layer,) = analysis.routing_convergence(network, torch.ones(1, 1, 2, 2), iterations=5)
+    assert layer.changes[-1] > 0.5 * layer.changes[0]
+    assert layer.poses[-1] < 0.1 * layer.poses[0]
+    assert layer.couplings[-1] < 0.1 * layer.couplings[0]
 
 
 @pytest.mark.parametrize("name", ["attention", "pairwise", "discriminative"])

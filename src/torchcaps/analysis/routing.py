@@ -1,6 +1,8 @@
-"""Behavior of routing: convergence of logits, entropy of couplings, dead capsules."""
+"""Behavior of routing: convergence of poses, entropy of couplings, dead capsules."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -13,10 +15,20 @@ from torchcaps.models import Network
 
 @dataclass(frozen=True)
 class LayerConvergence:
-    """Mean absolute change of a layer's logits by each iteration (Sabour 2017, Fig. A.1)."""
+    """Mean absolute changes in a layer by each iteration (Sabour 2017, Fig. A.1).
+
+    Attributes:
+        layer: name of the layer.
+        changes: of a logit. Logits of dynamic routing grow by the agreement in every iteration, so
+            theirs need not fall when routing has settled.
+        couplings: of a coupling.
+        poses: of an entry of a parent's pose. Routing has settled when it is small.
+    """
 
     layer: str
     changes: tuple[float, ...]
+    couplings: tuple[float, ...]
+    poses: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -54,19 +66,24 @@ class CapsuleUse:
 def routing_convergence(
     network: Network, images: Tensor, *, iterations: int = 5
 ) -> tuple[LayerConvergence, ...]:
-    """Measure how much each iteration changes the logits of every layer that iterates."""
+    """Measure how much each iteration changes logits, couplings and poses where layers iterate."""
     layers = trace(network, images, iterations=iterations + 1)
-    results = []
-    for layer in layers:
-        pairs = zip(layer.logits[:-1], layer.logits[1:], strict=True) if layer.logits else ()
-        changes = tuple(float((after - before).abs().mean()) for before, after in pairs)
-        if changes:
-            results.append(LayerConvergence(layer.name, changes))
+    results = tuple(
+        LayerConvergence(
+            layer.name, _changes(layer.logits), _changes(layer.couplings), _changes(layer.poses)
+        )
+        for layer in layers
+        if layer.logits
+    )
     if not results:
         raise InputError(
-            f"{network.name or type(network).__name__} routes in one pass: no logits converge"
+            f"{network.name or type(network).__name__} routes in one pass: nothing converges"
         )
-    return tuple(results)
+    return results
+
+
+def _changes(steps: Sequence[Tensor]) -> tuple[float, ...]:
+    return tuple(float((after - before).abs().mean()) for before, after in pairwise(steps))
 
 
 def routing_entropy(

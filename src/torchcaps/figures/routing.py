@@ -58,12 +58,15 @@ def draw_walk(walk: Walk, *, classes: Sequence[str] = ()) -> Figure:
 
 
 def draw_convergence(layers: Sequence[LayerConvergence]) -> Figure:
-    """Draw the mean change of the logits by iteration, on a logarithmic scale (Sabour Fig. A.1)."""
-    figure, (axis,) = blank(5.0, 3.2)
-    curves = [(one.layer, range(1, len(one.changes) + 1), one.changes) for one in layers]
-    lines(axis, curves, "routing iteration", "mean |change of a logit|")
-    axis.set_yscale("log")
-    axis.set_xticks(curves[0][1])
+    """Draw the mean changes by iteration, on a logarithmic scale (Sabour 2017, Fig. A.1)."""
+    figure, axes = blank(11.0, 3.2, columns=3)
+    by_layer = [(one.layer, (one.changes, one.couplings, one.poses)) for one in layers]
+    kinds = ("a logit", "a coupling", "an entry of a pose")
+    for column, (axis, kind) in enumerate(zip(axes, kinds, strict=True)):
+        curves = [(name, range(1, len(all_[0]) + 1), all_[column]) for name, all_ in by_layer]
+        lines(axis, curves, "routing iteration", f"mean |change of {kind}|")
+        axis.set_yscale("log")
+        axis.set_xticks(curves[0][1])
     return figure
 
 

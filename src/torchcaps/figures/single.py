@@ -123,10 +123,11 @@ def _logits(subject: Subject, effort: Effort) -> Picture:
     return Picture(
         "logits",
         "Convergence of routing",
-        "Change of the logits by iteration",
-        f"Mean absolute change of the routing logits over {len(batch.images)} images, five "
-        "iterations (Sabour 2017, Fig. A.1). For EM and inverted attention: of the logarithm of "
-        "the couplings.",
+        "Change of logits, couplings and poses by iteration",
+        f"Mean absolute change over {len(batch.images)} images by each of five iterations (Sabour "
+        "2017, Fig. A.1). Logits of dynamic routing grow by the agreement in every iteration. "
+        "Those of EM and inverted attention are the logarithm of the couplings. Routing has "
+        "settled when poses no longer change.",
         routing.draw_convergence(result),
         result,
     )
