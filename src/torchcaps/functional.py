@@ -67,6 +67,23 @@ def unit(vectors: Tensor) -> Tensor:
     return (vectors * torch.where(n > 1e-6, n.clamp_min(1e-6).reciprocal(), 0)).to(vectors.dtype)
 
 
+def digamma(x: Tensor) -> Tensor:
+    """Return the derivative of the logarithm of the gamma function, for x above 0.
+
+    ONNX has no such operator, so that an exported program holds the recurrence up to x + 10 and
+    the asymptotic series there.
+    """
+    if not torch.compiler.is_exporting():
+        return torch.digamma(x)
+    y = x + 10
+    square = y.square().reciprocal()
+    series = torch.zeros_like(x)
+    for coefficient in (1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12):
+        series = square * (series + coefficient)
+    steps = sum((1 / (x + k) for k in range(10)), start=torch.zeros_like(x))
+    return y.log() - 0.5 / y - series - steps
+
+
 def fit_gaussians(
     votes: Tensor, r: Tensor, *, min_variance: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -225,6 +225,7 @@ FUSED: dict[str, Callable[..., RoutingFactory]] = {
         tc.InvertedAttentionRouting, iterations=3, activated=True, **k
     ),
     "self-attention": lambda **k: partial(tc.SelfAttentionRouting, **k),
+    "variational": lambda **k: partial(tc.VariationalRouting, **k),
     "em": lambda **k: partial(tc.EMRouting, iterations=3, **k),
     "em, one iteration": lambda **k: partial(tc.EMRouting, iterations=1, cost_scale=5.0, **k),
 }

@@ -270,3 +270,42 @@ def test_self_attention_routing() -> None:
     routing = tc.SelfAttentionRouting(Sizes(2, 2, 8, 4)).double()
     routing.load_state_dict({"bias": bias})
     near(route(routing, votes).poses[0], biased.poses[0].tolist())
+
+
+def test_variational_routing() -> None:
+    # Poses of 1 and priors alpha = kappa = Psi = 1, nu = 2. The children vote 1 and 3 for A and 0
+    # for B. Couplings of 1/2 give R = 1, so alpha = kappa = 2 and nu = 3 for both parents.
+    # A: mean 2, m = 2/2 = 1, 1/Psi = 1 + (1 + 1)/2 + 1/2 * 4 = 4. B: m = 0, 1/Psi = 1.
+    votes = torch.tensor([[[[1.0], [0]], [[3], [0]]]]).double()
+    present = torch.ones(1, 2).double()
+    once = tc.variational_routing(votes, present, iterations=1)
+    near(once.poses[0, :, 0], [1.0, 0.0])
+    near(once.couplings[0], [[0.5, 0.5]] * 2)
+    # psi(2) - psi(4) = -1/2 - 1/3. psi(3/2) = 2 - gamma - 2 ln 2, so that E ln Lambda = 2 - gamma -
+    # ln 2 + ln Psi. The entropies are ln(2 pi e) / 2 - E ln Lambda / 2.
+    gamma, share = 0.5772156649015329, math.exp(-5 / 6)
+    of_b = 0.5 * (math.log(2 * math.pi * math.e) - (2 - gamma - math.log(2)))
+    logits = [-share * (of_b + math.log(2)), -share * of_b]
+    near(once.activations[0], [1 / (1 + math.exp(-logit)) for logit in logits])
+    # E-step: A has ln Psi / 2 = -ln 2 more than B, and -3/2 * 1/4 * (v - 1)^2, which is 0 and -3/2.
+    # So child 1 has 1/2 : 1, and child 2 has exp(-3/2)/2 : 1.
+    twice = tc.variational_routing(votes, present, iterations=2)
+    second = 1 / (1 + 2 * math.exp(1.5))
+    near(twice.couplings[0], [[1 / 3, 2 / 3], [second, 1 - second]])
+    near(twice.poses[0, :, 0], [(1 / 3 + 3 * second) / (1 + 1 / 3 + second), 0.0])
+    # The class owns beta_a and beta_u, which move the logits of the activations.
+    routing = tc.VariationalRouting(Sizes(2, 2, 8, 1), iterations=1).double()
+    betas = {"beta_a": torch.tensor([2.0, 0]), "beta_u": torch.tensor([0, 1.0])}
+    routing.load_state_dict(betas)
+    moved = [logits[0] + 2, logits[1] - 1]
+    near(route(routing, votes, present).activations[0], [1 / (1 + math.exp(-x)) for x in moved])
+
+
+def test_variational_routing_over_the_batch() -> None:
+    # Batch normalization of poses and logits, per parent: two samples become plus and minus one.
+    routing = tc.VariationalRouting(Sizes(1, 1, 2, 1), batch_norm=True)
+    votes = torch.tensor([1.0, 300]).reshape(2, 1, 1, 1)
+    routed = route(routing, votes, torch.ones(2, 1))
+    assert routed.poses.flatten().tolist() == pytest.approx([-1, 1], abs=1e-3)
+    high = 1 / (1 + math.exp(-1))
+    assert routed.activations.flatten().tolist() == pytest.approx([high, 1 - high], abs=1e-3)

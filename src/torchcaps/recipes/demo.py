@@ -61,4 +61,5 @@ def _strokes() -> list[Recipe]:
         other("discriminative", coefficient_lr=1e-3),
         other("self", loss=log_likelihood, lr=1e-2),
         other("self-attention"),
+        other("variational", loss=steep),
     ]

@@ -37,6 +37,11 @@ from torchcaps.routing.self_routing import (
     SelfRouting as SelfRouting,
     self_routing as self_routing,
 )
+from torchcaps.routing.variational import (
+    VariationalPriors as VariationalPriors,
+    VariationalRouting as VariationalRouting,
+    variational_routing as variational_routing,
+)
 
 ROUTINGS: dict[str, RoutingFactory] = {
     "dynamic": DynamicRouting,
@@ -47,5 +52,6 @@ ROUTINGS: dict[str, RoutingFactory] = {
     "discriminative": DiscriminativeRouting,
     "self": SelfRouting,
     "self-attention": SelfAttentionRouting,
+    "variational": VariationalRouting,
 }
 """Every routing by its name in demos."""
