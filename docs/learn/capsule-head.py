@@ -76,7 +76,7 @@ def train(model, steps, lr=3e-3):
     return 100 * right.float().mean().item()
 
 
-print(f"{train(model, 120):.1f} % of 1,000 test digits")
+print(f"{train(model, 150):.1f} % of 1,000 test digits")
 
 # %% [markdown]
 # ## On tokens
@@ -102,7 +102,7 @@ class Tokens(nn.Module):
 
 vit = nn.Sequential(Tokens(), tc.CapsuleHead(48, n_classes=10, n_types=8))
 print(list(vit[0](torch.rand(2, 1, 28, 28)).shape), "tokens")
-print(f"{train(vit, 300, lr=2e-3):.1f} % of 1,000 test digits")
+print(f"{train(vit, 400, lr=2e-3):.1f} % of 1,000 test digits")
 
 # %% [markdown]
 # ## Another routing
