@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 
@@ -14,7 +15,7 @@ from helpers.installed import ROOT, build, install, run_away
 
 MOST_BYTES = 50_000_000
 
-pytestmark = pytest.mark.slow  # tests/test_three_uses.py tries an installed package in make test
+pytestmark = pytest.mark.slow  # make test plays the three uses from the source tree
 
 QUICK_TESTS = ("test_import.py", "test_release.py", "test_saved_files.py", "test_storage.py")
 
@@ -59,6 +60,13 @@ def test_an_unchanged_run_of_a_wheel_is_among_the_results(commands: Path, tmp_pa
     (summary,) = json.loads(run_away([commands / "torchcaps", "results", "--json"], tmp_path))
     assert summary["recipe"] == "demo/strokes-pairwise"
     assert summary["mean"] > 98
+
+
+def test_three_uses_play_from_a_wheel(commands: Path, tmp_path: Path) -> None:
+    for name in ("three_uses.py", "my_recipe.py"):
+        copyfile(ROOT / "tests/helpers" / name, tmp_path / name)
+    played = run_away([commands / "python", "three_uses.py", tmp_path], tmp_path)
+    assert played.splitlines()[-1] == f"all three uses work with {commands.parent}"
 
 
 def test_shipping_never_writes_into_an_installed_package(commands: Path, tmp_path: Path) -> None:
