@@ -21,7 +21,7 @@ import torchcaps as tc
 from torchcaps import analysis, figures
 from torchcaps.analysis import Subject
 from torchcaps.data import Batch, Batches, Shift, load
-from torchcaps.models.backbones import ConvBackbone
+from torchcaps.models.parts.backbones import ConvBackbone
 from torchcaps.models.tsai2020 import Conv
 
 SHOWN = ("walk", "reconstructions", "perturbation", "logits", "entropy", "routing-map")

@@ -51,6 +51,7 @@ from torchcaps.models import (
     Ensemble as Ensemble,
     Network as Network,
     ResCapsNet as ResCapsNet,
+    VariationalCapsNet as VariationalCapsNet,
     build as build,
     list_models as list_models,
     load_weights as load_weights,

@@ -80,6 +80,13 @@ PAPERS: dict[str, Paper] = {
             2021,
             "https://arxiv.org/abs/2101.12491",
         ),
+        Paper(
+            "ribeiro2020",
+            "Capsule Routing via Variational Bayes",
+            "Fabio De Sousa Ribeiro, Georgios Leontidis, Stefanos Kollias",
+            2020,
+            "https://arxiv.org/abs/1905.11455",
+        ),
     )
 }
 """Key -> paper, in the order in which tables show them."""

@@ -11,6 +11,7 @@ from torchcaps.analysis.alignment import moved
 from torchcaps.analysis.equivariance import linear_r2
 from torchcaps.capsules import Capsules, Output
 from torchcaps.data import POSE
+from torchcaps.models.parts.backbones import ConvBackbone
 
 
 class Center(tc.Network):
@@ -174,5 +175,5 @@ def test_what_cannot_be_scored_is_refused() -> None:
         analysis.equivariance(tc.CapsNet((1, 28, 28), 3, backbone=lambda c: small_backbone(c)))
 
 
-def small_backbone(channels: int) -> tc.models.backbones.ConvBackbone:
-    return tc.models.backbones.ConvBackbone(channels, 4)
+def small_backbone(channels: int) -> ConvBackbone:
+    return ConvBackbone(channels, 4)

@@ -9,7 +9,7 @@ from torch import nn
 import torchcaps as tc
 from torchcaps.analysis import Subject
 from torchcaps.data import Strokes
-from torchcaps.models.backbones import ConvBackbone
+from torchcaps.models.parts.backbones import ConvBackbone
 
 SHAPE = (1, 28, 28)
 PAIR = (1, 36, 36)

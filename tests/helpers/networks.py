@@ -62,6 +62,9 @@ COUNTS = [
     ("mazzia2021/mnist", 161_824 + 1_411_344, None, "161,824 + decoder"),
     ("mazzia2021/multimnist", 154_656 + 1_936_144, None, None),
     ("mazzia2021/smallnorb", 151_664 + 229_570, None, "151K + decoder"),
+    # convolution, primary capsules and their norms, votes, and two betas per parent
+    ("ribeiro2020/smallnorb", 3_328 + 8_736 + 56_576 + 74, None, None),
+    ("ribeiro2020/smallnorb-one-layer", 3_328 + 156_736 + 46_080 + 10, None, None),
     ("yang2021/mnist-l2", 8_215_568 + 11_520, None, None),
     ("yang2021/mnist-l1-plain", 6_804_224 + 11_520, None, None),
 ]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchcaps.models.backbones import ImageConv2d
+from torchcaps.models.parts.backbones import ImageConv2d
 
 
 @pytest.mark.parametrize(

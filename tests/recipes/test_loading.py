@@ -8,7 +8,7 @@ import pytest
 import torchcaps as tc
 from helpers.registry import copy_recipe, restored_zoo
 from torchcaps.recipes import RECIPES, get
-from torchcaps.recipes.loading import find_recipe, load_recipe
+from torchcaps.recipes.tools.loading import find_recipe, load_recipe
 
 
 @pytest.fixture(autouse=True)

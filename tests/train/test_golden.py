@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from torchcaps.models.backbones import ConvBackbone
+from torchcaps.models.parts.backbones import ConvBackbone
 
 CURVES = Path(__file__).parent / "golden" / "curves.json"
 

@@ -12,7 +12,7 @@ from torchcaps.data import Normalize
 from torchcaps.models.weights.files import describe, save_packed
 from torchcaps.models.weights.pretrained import shipped
 from torchcaps.recipes import RECIPES, get
-from torchcaps.recipes.preprocessing import preprocessing_of
+from torchcaps.recipes.tools.preprocessing import preprocessing_of
 from torchcaps.train import TrainOptions, train
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchcaps.errors import InputError, TorchcapsError, UsageError
 from torchcaps.recipes import Recipe
-from torchcaps.recipes.loading import find_recipe
+from torchcaps.recipes.tools.loading import find_recipe
 from torchcaps.train.options import check_seed
 from torchcaps.train.outputs.folder import SPEED_SETTINGS, default_folder
 

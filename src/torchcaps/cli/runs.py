@@ -86,7 +86,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a recipe: progress bar, checkpoints, resume, a row of results."""
-    from torchcaps.recipes.loading import find_recipe, is_recipe_file
+    from torchcaps.recipes.tools.loading import find_recipe, is_recipe_file
     from torchcaps.train import TrainOptions
     from torchcaps.train.options import check_seed
 
@@ -209,7 +209,7 @@ def evaluate(
 ) -> None:
     """Score trained networks on real images; several together are an ensemble."""
     from torchcaps.cli.metrics import check_figure, describe_scores
-    from torchcaps.recipes.loading import is_recipe_file, load_recipe
+    from torchcaps.recipes.tools.loading import is_recipe_file, load_recipe
     from torchcaps.train.evaluation.files import evaluate_files
 
     check_figure(figure)

@@ -9,6 +9,7 @@ from torchcaps.models.network import (
     Network as Network,
     predict as predict,
 )
+from torchcaps.models.ribeiro2020 import VariationalCapsNet as VariationalCapsNet
 from torchcaps.models.sabour2017 import CapsNet as CapsNet
 from torchcaps.models.tsai2020 import AttentionCapsNet as AttentionCapsNet
 from torchcaps.models.weights.files import load as load, load_weights as load_weights, save as save

@@ -16,9 +16,9 @@ from torchcaps.layers import (
     RectifiedActivation,
 )
 from torchcaps.layers.votes import keras_std
-from torchcaps.models.backbones import ImageConv2d, keras_norm
 from torchcaps.models.entry import CIFAR, MNIST, WIDE, Entry
 from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.backbones import ImageConv2d, keras_norm
 from torchcaps.models.sabour2017 import CapsNet
 from torchcaps.routing import AttentionRouting, DynamicRouting
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
 from torchcaps.layers import ClassCapsules, ConvCapsules, PrimaryCapsules
-from torchcaps.models.backbones import BackboneFactory, ConvBackbone
 from torchcaps.models.entry import NORB, Entry
 from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.backbones import BackboneFactory, ConvBackbone
 from torchcaps.routing import EMRouting
 
 BACKBONE = partial(ConvBackbone, out_channels=32, kernel_size=5, stride=2)

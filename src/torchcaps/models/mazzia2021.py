@@ -15,9 +15,9 @@ from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
 from torchcaps.functional import exponential_squash
 from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules
-from torchcaps.models.backbones import Backbone, BackboneFactory, ImageConv2d, keras_norm
 from torchcaps.models.entry import MNIST, MULTI, Entry
 from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.backbones import Backbone, BackboneFactory, ImageConv2d, keras_norm
 from torchcaps.routing import RoutingFactory, SelfAttentionRouting
 from torchcaps.tensors import output_size
 

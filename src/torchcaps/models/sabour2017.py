@@ -18,10 +18,10 @@ from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
 from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
 from torchcaps.layers.primary import first_weights
-from torchcaps.models.backbones import BackboneFactory, ConvBackbone
-from torchcaps.models.baselines import affnist_baseline, mnist_baseline, multimnist_baseline
 from torchcaps.models.entry import CIFAR, CROP, MNIST, MULTI, NORB, WIDE, Entry
 from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.backbones import BackboneFactory, ConvBackbone
+from torchcaps.models.parts.baselines import affnist_baseline, mnist_baseline, multimnist_baseline
 from torchcaps.routing import DynamicRouting, RoutingFactory
 from torchcaps.tensors import output_size
 

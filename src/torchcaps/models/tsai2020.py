@@ -17,17 +17,17 @@ from torchcaps.layers import (
     Squash,
 )
 from torchcaps.layers.primary import Nonlinearity
-from torchcaps.models.backbones import (
+from torchcaps.models.entry import CIFAR, MULTI, Entry
+from torchcaps.models.hinton2018 import EMCapsNet
+from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.backbones import (
     Backbone,
     BackboneFactory,
     BasicBlock,
     ConvBackbone,
     ImageConv2d,
 )
-from torchcaps.models.baselines import baseline_cnn, multimnist_cnn, resnet18
-from torchcaps.models.entry import CIFAR, MULTI, Entry
-from torchcaps.models.hinton2018 import EMCapsNet
-from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.baselines import baseline_cnn, multimnist_cnn, resnet18
 from torchcaps.models.sabour2017 import plain_capsnet
 from torchcaps.routing import DynamicRouting, InvertedAttentionRouting, RoutingFactory
 from torchcaps.routing.base import check_iterations

@@ -4,8 +4,8 @@ from functools import partial
 
 from torch import nn
 
-from torchcaps.models.backbones import ConvBackbone
 from torchcaps.models.entry import CROP, MNIST, MULTI, Entry
+from torchcaps.models.parts.backbones import ConvBackbone
 from torchcaps.models.sabour2017 import CapsNet, cifar_capsnet
 from torchcaps.routing import DiscriminativeRouting
 

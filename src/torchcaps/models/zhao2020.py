@@ -19,9 +19,15 @@ from torchcaps.layers import (
     VoteNorm,
 )
 from torchcaps.layers.votes import VoteNormFactory, keras_std
-from torchcaps.models.backbones import Backbone, ConvBackbone, ImageConv2d, conv3x3, keras_norm
 from torchcaps.models.entry import CIFAR, MNIST, MULTI, WIDE, Entry
 from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.backbones import (
+    Backbone,
+    ConvBackbone,
+    ImageConv2d,
+    conv3x3,
+    keras_norm,
+)
 from torchcaps.models.sabour2017 import plain_capsnet
 from torchcaps.routing import DynamicRouting, EMRouting, PairwiseRouting, RoutingFactory
 

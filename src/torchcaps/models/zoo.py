@@ -13,6 +13,7 @@ from torchcaps.models import (
     demo,
     hinton2018,
     mazzia2021,
+    ribeiro2020,
     sabour2017,
     tsai2020,
     yang2021,
@@ -35,6 +36,7 @@ ZOO: dict[str, Entry] = {
         ("zhao2020", zhao2020.networks()),
         ("yang2021", yang2021.networks()),
         ("mazzia2021", mazzia2021.networks()),
+        ("ribeiro2020", ribeiro2020.networks()),
         ("demo", demo.networks()),
     )
     for name, entry in entries.items()

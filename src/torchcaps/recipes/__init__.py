@@ -5,6 +5,7 @@ from torchcaps.recipes import (
     choi2019,
     hinton2018,
     mazzia2021,
+    ribeiro2020,
     sabour2017,
     tsai2020,
     yang2021,
@@ -18,7 +19,7 @@ from torchcaps.recipes.base import (
 )
 from torchcaps.recipes.controls import controls
 from torchcaps.recipes.demo import demo
-from torchcaps.recipes.presets import named
+from torchcaps.recipes.tools.presets import named
 
 _MODERN_ORDER = (
     "sabour2017/mnist-modern",
@@ -46,7 +47,16 @@ def _modern() -> list[Recipe]:
 
 def all_recipes() -> list[Recipe]:
     """Return every recipe of the package: published, modern, controls, the demo's."""
-    papers = (sabour2017, hinton2018, tsai2020, choi2019, zhao2020, yang2021, mazzia2021)
+    papers = (
+        sabour2017,
+        hinton2018,
+        tsai2020,
+        choi2019,
+        zhao2020,
+        yang2021,
+        mazzia2021,
+        ribeiro2020,
+    )
     published = [recipe for paper in papers for recipe in paper.published()]
     trained = [*published, *_modern()]
     return [*trained, *controls(named(trained)), *demo()]

@@ -17,8 +17,8 @@ import torch
 from torchcaps.data import Affine, Cutout, Flip, PadCrop
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import margin
-from torchcaps.recipes.presets import DIGITS, DIGITS_NOTES, modernize, named
 from torchcaps.recipes.schedules import exponential, inverse_time
+from torchcaps.recipes.tools.presets import DIGITS, DIGITS_NOTES, modernize, named
 
 CHOSEN = "epoch of the lowest validation error"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import cross_entropy, log_likelihood, margin, spread
-from torchcaps.recipes.presets import DIGITS
 from torchcaps.recipes.schedules import one_cycle
+from torchcaps.recipes.tools.presets import DIGITS
 
 MNIST: dict[str, Any] = {
     "dataset": "mnist",

@@ -16,8 +16,8 @@ import torch
 from torchcaps.data import Affine, CenterCrop, Crop, Cutout, Sometimes
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import margin
-from torchcaps.recipes.presets import DIGITS, DIGITS_NOTES, modernize
 from torchcaps.recipes.schedules import exponential
+from torchcaps.recipes.tools.presets import DIGITS, DIGITS_NOTES, modernize
 
 STEPS_PER_EPOCH = 3_750
 UNVERIFIED = "the paper's number could not be verified"

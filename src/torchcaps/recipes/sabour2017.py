@@ -23,8 +23,8 @@ from torchcaps.data import (
 )
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import binary_cross_entropy, cross_entropy, margin
-from torchcaps.recipes.presets import MUON, PAIRS_NOTES, modernize, named
 from torchcaps.recipes.schedules import exponential
+from torchcaps.recipes.tools.presets import MUON, PAIRS_NOTES, modernize, named
 
 decay = partial(exponential, rate=0.96, every=2_000, floor=1e-3)
 """The authors' schedule: the learning rate decays by 0.96 every 2,000 steps, down to 1e-6."""

@@ -20,8 +20,8 @@ import torch
 from torchcaps.data import Affine, Channels, Cutout, Flip, Normalize, PadCrop, Sometimes, find
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import binary_cross_entropy, cross_entropy, margin, spread
-from torchcaps.recipes.presets import MUON, NESTEROV, PAIRS_NOTES, modernize, named
 from torchcaps.recipes.schedules import milestones
+from torchcaps.recipes.tools.presets import MUON, NESTEROV, PAIRS_NOTES, modernize, named
 
 NORMALIZE = Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 """The statistics of the released code, for both CIFAR-10 and CIFAR-100."""

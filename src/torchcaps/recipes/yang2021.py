@@ -29,9 +29,9 @@ from functools import partial
 from torchcaps.data import Brightness, CenterCrop, Contrast, Crop, Flip, Shift, Standardize
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import margin
-from torchcaps.recipes.presets import DIGITS, DIGITS_NOTES, modernize, named
 from torchcaps.recipes.sabour2017 import SCORED
 from torchcaps.recipes.schedules import exponential
+from torchcaps.recipes.tools.presets import DIGITS, DIGITS_NOTES, modernize, named
 
 UNSAID = "one number, the epoch's choice unsaid"
 FLOOR = 1e-3

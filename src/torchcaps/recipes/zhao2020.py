@@ -23,8 +23,8 @@ from torchcaps.data import (
 )
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import cross_entropy, margin, proportional_cross_entropy
-from torchcaps.recipes.presets import NESTEROV, modernize, named
 from torchcaps.recipes.schedules import milestones
+from torchcaps.recipes.tools.presets import NESTEROV, modernize, named
 
 SEEDS = "mean of 3 seeds, the epoch's choice unsaid"
 KERAS_ADAM = partial(torch.optim.Adam, eps=1e-7)

@@ -8,7 +8,7 @@ import torch
 import torchcaps as tc
 from helpers.networks import SmallNetwork
 from helpers.routings import ROUTINGS
-from torchcaps.models.backbones import ImageConv2d
+from torchcaps.models.parts.backbones import ImageConv2d
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,7 +14,7 @@ from torchcaps.models.weights.files import describe
 from torchcaps.models.weights.pretrained import find_shipped
 from torchcaps.preprocessing import Preprocessing
 from torchcaps.recipes import RECIPES, Recipe, get
-from torchcaps.recipes.preprocessing import preprocessing_of
+from torchcaps.recipes.tools.preprocessing import preprocessing_of
 from torchcaps.train.outputs.folder import RunFolder
 from torchcaps.train.own_images import TrainedOn
 

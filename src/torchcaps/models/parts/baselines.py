@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from torchcaps.models.backbones import BasicBlock, ImageConv2d, conv3x3
 from torchcaps.models.network import Classifier, ImageShape
+from torchcaps.models.parts.backbones import BasicBlock, ImageConv2d, conv3x3
 
 
 def mnist_baseline(image_shape: ImageShape, n_classes: int) -> Classifier:

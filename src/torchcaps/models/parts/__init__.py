@@ -1,0 +1,1 @@
+"""What networks share: backbones, and the convolutional baselines of the papers."""
