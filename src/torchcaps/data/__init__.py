@@ -49,6 +49,7 @@ from torchcaps.data.sets.diverse_multimnist import DiverseMultiMNIST as DiverseM
 from torchcaps.data.sets.expanded_mnist import ExpandedMNIST as ExpandedMNIST
 from torchcaps.data.sets.multimnist import MultiMNIST as MultiMNIST
 from torchcaps.data.sets.strokes import PoseRange as PoseRange, Strokes as Strokes
+from torchcaps.data.sets.waveforms import Waveforms as Waveforms
 from torchcaps.data.sheet import (
     contact_sheet as contact_sheet,
     first_samples as first_samples,

@@ -26,14 +26,17 @@ class Generated(Samples):
 
     name = "generated"
 
-    def __init__(self, size: int, classes: tuple[str, ...], split: str) -> None:
+    def __init__(
+        self, size: int, classes: tuple[str, ...], split: str, *, height: int | None = None
+    ) -> None:
         self.size = size
+        self.height = size if height is None else height
         self.classes = classes
         self.split = split
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({self.split or 'all'}: {len(self)} images of 1x{self.size}x"
+            f"{type(self).__name__}({self.split or 'all'}: {len(self)} images of 1x{self.height}x"
             f"{self.size}, {len(self.classes)} classes, drawn on {self.device})"
         )
 
@@ -49,7 +52,7 @@ class Generated(Samples):
     @cached_property
     def whole(self) -> Batch:
         """Every sample once, as drawn with seed 0 in epoch 0."""
-        needed = len(self) * self.size**2 * 3
+        needed = len(self) * self.height * self.size * 3
         if needed > MAX_WHOLE_BYTES:
             raise InputError(
                 f"{self.name} of {len(self)} images would take {needed >> 30} GiB at once; "

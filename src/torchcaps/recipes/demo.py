@@ -1,8 +1,9 @@
-"""Small networks on generated digits (`strokes`) and on MNIST: minutes on a laptop."""
+"""Small networks on generated digits and signals, and on MNIST: minutes on a laptop."""
 
 from functools import partial
 from typing import Any
 
+from torchcaps.data import Normalize, find
 from torchcaps.recipes.base import Published, Recipe
 from torchcaps.recipes.losses import cross_entropy, log_likelihood, margin, spread
 from torchcaps.recipes.schedules import one_cycle
@@ -21,9 +22,29 @@ MNIST: dict[str, Any] = {
 
 
 def demo() -> list[Recipe]:
-    """Return one recipe per routing on generated digits, and one per routing on MNIST."""
+    """Return one recipe per routing on generated digits and on MNIST, and one on signals."""
     strokes = _strokes()
-    return [*strokes, *(_on_mnist(recipe) for recipe in strokes)]
+    return [*strokes, *(_on_mnist(recipe) for recipe in strokes), _waveforms()]
+
+
+def _waveforms() -> Recipe:
+    facts = find("waveforms")
+    normalize = Normalize(facts.mean, facts.std)
+    return Recipe(
+        "demo/waveforms",
+        "demo/waveforms",
+        "waveforms",
+        Published("no paper"),
+        loss=margin,
+        train_transforms=(normalize,),
+        test_transforms=(normalize,),
+        lr=3e-3,
+        schedule=partial(one_cycle, peak=0.3),
+        epochs=5,
+        batch_size=64,
+        precision="float32",
+        hold_out=False,
+    )
 
 
 def _on_mnist(recipe: Recipe) -> Recipe:

@@ -13,6 +13,7 @@ from torchcaps.data.sets.multimnist import MULTIMNIST
 from torchcaps.data.sets.smallnorb import SMALLNORB, SMALLNORB_MONO
 from torchcaps.data.sets.strokes import STROKES, STROKES_OVERLAPPING
 from torchcaps.data.sets.svhn import SVHN
+from torchcaps.data.sets.waveforms import WAVEFORMS
 
 SETS: dict[str, Description] = {
     description.name: description
@@ -31,6 +32,7 @@ SETS: dict[str, Description] = {
         AFFNIST_STYLE,
         STROKES,
         STROKES_OVERLAPPING,
+        WAVEFORMS,
     )
 }
 """Every data set by name."""

@@ -2,7 +2,7 @@
 
 from torchcaps.data.description import Description, split_counts
 from torchcaps.data.download import Download
-from torchcaps.data.sets.cifar import cifar_files
+from torchcaps.data.layouts.cifar import cifar_files
 
 CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
 

@@ -2,7 +2,7 @@
 
 from torchcaps.data.description import Description, split_counts
 from torchcaps.data.download import Download
-from torchcaps.data.sets.cifar import cifar_files
+from torchcaps.data.layouts.cifar import cifar_files
 
 CLASSES = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus

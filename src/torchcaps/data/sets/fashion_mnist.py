@@ -1,7 +1,7 @@
 """Fashion-MNIST."""
 
 from torchcaps.data.description import Description, split_counts
-from torchcaps.data.sets.idx import idx_files
+from torchcaps.data.layouts.idx import idx_files
 
 CLASSES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
 

@@ -6,7 +6,7 @@ from torchcaps.data.dataset import ImageSet
 from torchcaps.data.description import Description, read_files, split_counts
 from torchcaps.data.files import DataFolder
 from torchcaps.data.generated import FromDigits
-from torchcaps.data.sets.idx import idx_files
+from torchcaps.data.layouts.idx import idx_files
 
 MNIST = Description(
     name="mnist",

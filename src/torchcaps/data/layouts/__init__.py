@@ -1,0 +1,1 @@
+"""Files that several data sets share a layout of."""
