@@ -191,7 +191,7 @@ class EfficientCapsNet(Network):
 
 
 def networks() -> dict[str, Entry]:
-    """Return the networks of Tables 2 to 4, and that for MNIST without its decoder."""
+    """Return the network of each data set, and that for MNIST without its decoder."""
     strided = partial(FourConvolutions, strides=(1, 1, 2, 2))
     multi = partial(EfficientCapsNet, backbone=strided, kernel_size=5, stride=2, n_objects=2)
     wide = partial(FourConvolutions, first_kernel=7, strides=(2, 1, 1, 2), instance_norm=True)

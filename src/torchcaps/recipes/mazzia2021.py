@@ -6,7 +6,8 @@ weighs 0.392 beside the margin loss. The code takes the epoch of the best test a
 last epoch is scored.
 
 Rows leave their number out: the one accuracy that we could verify is that of an ensemble, 99.84 %
-on MNIST (https://paperswithcode.com/paper/efficient-capsnet-capsule-network-with-self).
+on MNIST (Table 3, https://pmc.ncbi.nlm.nih.gov/articles/PMC8290018/table/Tab3). The copies of
+Tables 2 and 4 there lack the numbers of Efficient-CapsNet.
 """
 
 from functools import partial
@@ -29,7 +30,7 @@ def _decay(epoch: int) -> partial[float]:
 
 
 def published() -> list[Recipe]:
-    """Return one row of each of Tables 2 to 4, and MNIST without the decoder."""
+    """Return one row per data set, and MNIST without the decoder."""
     mnist = Recipe(
         "mazzia2021/mnist",
         "mazzia2021/mnist",
@@ -68,7 +69,7 @@ def _variants(mnist: Recipe) -> list[Recipe]:
             "mazzia2021/multimnist",
             network="mazzia2021/multimnist",
             dataset="multimnist",
-            published=Published("Table 3", what=UNVERIFIED),
+            published=Published("section on MultiMNIST", what=UNVERIFIED),
             notes="Digits shift by up to 6 pixels as in the authors' code. Scored on 100,000 "
             "pairs, ten of each test digit.",
             train_transforms=(),

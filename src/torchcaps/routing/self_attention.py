@@ -17,6 +17,8 @@ Deviations: none. Activations are the lengths of the poses, by which the paper c
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, final
 
 import torch
@@ -30,12 +32,15 @@ from torchcaps.tensors import parent_major
 from torchcaps.votes import Votes
 
 
-def self_attention_routing(votes: Tensor, bias: Tensor | None = None) -> Routed:
+def self_attention_routing(
+    votes: Tensor, bias: Tensor | None = None, *, scale: float | None = None
+) -> Routed:
     """Route votes ``[b i j e]`` by their agreement with the votes of all children.
 
     Args:
         votes: the prediction of child i for the pose of parent j.
         bias: ``[i j]``, added to the couplings; None is zero.
+        scale: factor on the agreement; None is the paper's 1 / sqrt(e), 0 couples uniformly.
 
     Returns:
         poses ``[b j e]``, activations ``[b j]`` (their lengths), and couplings ``[b i j]`` before
@@ -47,7 +52,8 @@ def self_attention_routing(votes: Tensor, bias: Tensor | None = None) -> Routed:
     _, i, j, e = votes.shape
     if bias is not None and bias.shape != (i, j):
         raise ValueError(f"bias {list(bias.shape)} must be {[i, j]} for votes {list(votes.shape)}")
-    agreement = torch.einsum("bije,bje->bij", votes, votes.sum(dim=1)) / math.sqrt(e)
+    scale = 1 / math.sqrt(e) if scale is None else scale
+    agreement = scale * torch.einsum("bije,bje->bij", votes, votes.sum(dim=1))
     couplings = agreement.softmax(dim=-1)
     weights = couplings if bias is None else couplings + bias.to(couplings.dtype)
     poses = exponential_squash(torch.einsum("bij,bije->bje", weights, votes))
@@ -71,6 +77,7 @@ class SelfAttentionRouting(Routing):
     def __init__(self, sizes: Sizes, *, implementation: Implementation = "auto") -> None:
         super().__init__(sizes, implementation=implementation)
         self.bias = nn.Parameter(torch.zeros(sizes.n_children, sizes.n_parents))
+        self.scale = 1 / math.sqrt(sizes.d_parent)
 
     def forward(
         self, children: Capsules, votes: Votes | Tensor, parents: Tensor | None = None
@@ -79,14 +86,22 @@ class SelfAttentionRouting(Routing):
         self.refuse_parents(parents)
         path = self.path(votes)
         if path == "plain":
-            return self_attention_routing(self.cast(votes), self.bias)
+            return self_attention_routing(self.cast(votes), self.bias, scale=self.scale)
         uncast = self.uncast(votes, path)
         attend = kernels.attend if path == "fused" else kernels.attend_in_chunks
-        scale = 1 / math.sqrt(self.sizes.d_parent)
-        sums, couplings = attend(uncast, uncast.total(), scale=scale)
+        sums, couplings = attend(uncast, uncast.total(), scale=self.scale)
         poses = exponential_squash(sums + uncast.weighed(self.bias).total().to(sums.dtype))
         return Routed(poses, lengths(poses), couplings)
 
     def contributions(self, children: Capsules, votes: Votes | Tensor, routed: Routed) -> Tensor:
         """Return the length of each vote times the size of its weight, bias included."""
         return (routed.couplings + self.bias).abs() * lengths(self.cast(votes))
+
+    @contextmanager
+    def uniform_couplings(self) -> Iterator[bool]:
+        """Couple every child to all parents alike inside this context; the bias stays."""
+        scale, self.scale = self.scale, 0.0
+        try:
+            yield True
+        finally:
+            self.scale = scale
