@@ -74,6 +74,13 @@ PAPERS: dict[str, Paper] = {
             "https://arxiv.org/abs/2103.04278",
         ),
         Paper(
+            "hahn2019",
+            "Self-Routing Capsule Networks",
+            "Taeyoung Hahn, Myeongjang Pyeon, Gunhee Kim",
+            2019,
+            "https://papers.nips.cc/paper/8982-self-routing-capsule-networks",
+        ),
+        Paper(
             "mazzia2021",
             "Efficient-CapsNet: Capsule Network with Self-Attention Routing",
             "Vittorio Mazzia, Francesco Salvetti, Marcello Chiaberge",

@@ -66,6 +66,12 @@ COUNTS = [
     # convolution, primary capsules and their norms, votes, and two betas per parent
     ("ribeiro2020/smallnorb", 3_328 + 8_736 + 56_576 + 74, None, None),
     ("ribeiro2020/smallnorb-one-layer", 3_328 + 156_736 + 46_080 + 10, None, None),
+    # the backbone, primary capsules with their norms, and the class layer
+    ("hahn2019/resnet20-self", 269_072 + 314_432 + 348_160, None, "931,664"),
+    ("hahn2019/resnet20-dynamic", 269_072 + 295_936 + 5_242_880, None, None),
+    ("hahn2019/resnet20-em", 269_072 + 314_432 + 327_700, None, None),
+    ("hahn2019/resnet20-average", 269_072 + 650, None, None),
+    ("hahn2019/resnet20-connected", 269_072 + 296_448 + 327_690, None, None),
     ("yang2021/mnist-l2", 8_215_568 + 11_520, None, None),
     ("yang2021/mnist-l1-plain", 6_804_224 + 11_520, None, None),
 ]

@@ -11,6 +11,7 @@ from torchcaps.errors import UsageError, suggest
 from torchcaps.models import (
     choi2019,
     demo,
+    hahn2019,
     hinton2018,
     mazzia2021,
     ribeiro2020,
@@ -36,6 +37,7 @@ ZOO: dict[str, Entry] = {
         ("choi2019", choi2019.networks()),
         ("zhao2020", zhao2020.networks()),
         ("yang2021", yang2021.networks()),
+        ("hahn2019", hahn2019.networks()),
         ("mazzia2021", mazzia2021.networks()),
         ("ribeiro2020", ribeiro2020.networks()),
         ("demo", demo.networks()),

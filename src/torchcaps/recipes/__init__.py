@@ -3,6 +3,7 @@
 from torchcaps.errors import UsageError, suggest
 from torchcaps.recipes import (
     choi2019,
+    hahn2019,
     hinton2018,
     mazzia2021,
     ribeiro2020,
@@ -54,6 +55,7 @@ def all_recipes() -> list[Recipe]:
         choi2019,
         zhao2020,
         yang2021,
+        hahn2019,
         mazzia2021,
         ribeiro2020,
     )

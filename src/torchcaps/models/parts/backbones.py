@@ -110,10 +110,35 @@ def keras_norm(channels: int) -> nn.BatchNorm2d:
 
 
 @final
-class BasicBlock(nn.Module):
-    """The residual block of He 2016a: conv, norm, ReLU, conv, norm, add, ReLU."""
+class PaddedShortcut(nn.Module):
+    """Every ``stride``-th row and column, with new channels of zeros on both sides."""
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+    def __init__(self, channels: int, stride: int) -> None:
+        super().__init__()
+        self.before, self.after = channels // 2, channels - channels // 2
+        self.stride = stride
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Thin out and pad the features."""
+        thinned = features[:, :, :: self.stride, :: self.stride]
+        return functional.pad(thinned, (0, 0, 0, 0, self.before, self.after))
+
+
+@final
+class BasicBlock(nn.Module):
+    """The residual block of He 2016a: conv, norm, ReLU, conv, norm, add, ReLU.
+
+    Args:
+        in_channels: channels of the features.
+        out_channels: channels of the result.
+        stride: of the first convolution.
+        padded: where the shape changes, thin out the shortcut and pad its channels with zeros (the
+            option A of He 2016a) instead of convolving it.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int = 1, *, padded: bool = False
+    ) -> None:
         super().__init__()
         self.residual = nn.Sequential(
             conv3x3(in_channels, out_channels, stride),
@@ -123,7 +148,10 @@ class BasicBlock(nn.Module):
             nn.BatchNorm2d(out_channels),
         )
         self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or in_channels != out_channels:
+        changes = stride != 1 or in_channels != out_channels
+        if changes and padded:
+            self.shortcut = PaddedShortcut(out_channels - in_channels, stride)
+        elif changes:
             self.shortcut = nn.Sequential(
                 nn.Conv2d(in_channels, out_channels, 1, stride, bias=False),
                 nn.BatchNorm2d(out_channels),
