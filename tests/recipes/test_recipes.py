@@ -18,7 +18,8 @@ from helpers.networks import COUNTS
 from torchcaps import data
 from torchcaps.data import augment, find
 from torchcaps.data.augment import as_float
-from torchcaps.recipes import RECIPES, Recipe, all_recipes, get
+from torchcaps.models.zoo import count_parameters
+from torchcaps.recipes import RECIPES, Recipe, all_recipes, get, twins
 from torchcaps.recipes.base import RANGES, SETTABLE
 from torchcaps.recipes.tsai2020 import NORMALIZE
 from torchcaps.results.summary import TITLES
@@ -457,3 +458,17 @@ def test_a_slip_of_the_finger_is_answered_with_a_setting(key: str, at: int, slip
     with pytest.raises(ValueError, match="did you mean '") as caught:
         RECIPES["sabour2017/mnist"].parse([f"{wrong}=1"])
     assert str(caught.value).rstrip("?").split("'")[-2] in SETTABLE
+
+
+def test_recipes_that_train_one_network_in_one_way_are_twins() -> None:
+    assert twins("tsai2020/cifar10-simple-2") == (
+        "tsai2020/cifar10-simple",
+        "tsai2020/cifar10-simple-2",
+    )
+    assert twins("choi2019/cifar10-4-32") == ("choi2019/cifar10", "choi2019/cifar10-4-32")
+    assert twins("tsai2020/cifar10-simple-3") == ("tsai2020/cifar10-simple-3",)
+    assert twins("me/mine") == ("me/mine",)
+    for name, recipe in RECIPES.items():
+        for twin in map(get, twins(name)):
+            assert twin.settings() == recipe.settings()
+            assert count_parameters(twin.network) == count_parameters(recipe.network)

@@ -18,9 +18,10 @@ from torchcaps.papers import PAPERS
 from torchcaps.recipes import RECIPES
 from torchcaps.results import (
     ACCURACY,
-    AccuracyRow,
     curve_path,
+    gather,
     read_rows,
+    write_coverage,
     write_page,
     write_paper,
     write_readme,
@@ -36,17 +37,20 @@ SHIPPED = shipped()
 
 def test_the_readme_and_the_pages_are_in_step_with_the_record(tmp_path: Path) -> None:
     rows = read_rows(ROOT / ACCURACY)
-    pages: dict[str, Callable[[Path, list[AccuracyRow]], bool]] = {
-        "README.md": write_readme,
-        "docs/results.md": lambda page, rows: write_page(page, rows, facts()),
-        "docs/runs.md": write_runs,
-    }
-    for key in PAPERS:
-        pages[f"docs/papers/{key}.md"] = partial(write_paper, key)
-    for name, write in pages.items():
+    evidence = gather(ROOT / ACCURACY, ROOT / "results/speed.csv")
+    writers: list[tuple[str, Callable[[Path], bool]]] = [
+        ("README.md", lambda page: write_readme(page, rows)),
+        ("docs/results.md", lambda page: write_page(page, rows, facts())),
+        ("docs/results.md", lambda page: write_coverage(page, evidence)),
+        ("docs/runs.md", lambda page: write_runs(page, rows)),
+    ]
+    writers += [
+        (f"docs/papers/{key}.md", partial(write_paper, key, evidence=evidence)) for key in PAPERS
+    ]
+    for name, write in writers:
         copy = tmp_path / Path(name).name
         copy.write_text((ROOT / name).read_text())
-        assert not write(copy, rows)
+        assert not write(copy), name
 
 
 def test_the_record_and_its_curves_tell_one_story() -> None:

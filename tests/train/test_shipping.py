@@ -95,7 +95,7 @@ def test_a_record_says_how_many_epochs_the_recipe_asks_for(weights: Path) -> Non
 
 
 def test_shipping_writes_the_tables_when_asked(trained: Path, weights: Path) -> None:
-    marks = "<!-- results -->\n<!-- /results -->\n"
+    marks = "".join(f"<!-- {m} -->\n<!-- /{m} -->\n" for m in ("claims", "coverage", "results"))
     Path("docs/papers").mkdir(parents=True)
     papers = [f"docs/papers/{key}.md" for key in PAPERS]
     for name in ("README.md", "docs/results.md", "docs/runs.md", *papers):

@@ -9,6 +9,8 @@ import typer
 from torchcaps.cli.shared import DataDir, Device, Json
 from torchcaps.errors import InputError
 
+SPEED = Path("results/speed.csv")
+
 Record = Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")]
 Write = Annotated[
     bool,
@@ -100,11 +102,21 @@ def ship(
 def _write_tables(record: Path) -> None:
     from torchcaps.models.weights.pretrained import facts
     from torchcaps.papers import PAPERS
-    from torchcaps.results import read_rows, write_page, write_paper, write_readme, write_runs
+    from torchcaps.results import (
+        gather,
+        read_rows,
+        write_coverage,
+        write_page,
+        write_paper,
+        write_readme,
+        write_runs,
+    )
 
     rows = read_rows(record)
+    evidence = gather(record, SPEED)
     write_readme("README.md", rows)
     write_page("docs/results.md", rows, facts())
+    write_coverage("docs/results.md", evidence)
     write_runs("docs/runs.md", rows)
     for paper in PAPERS:
-        write_paper(paper, f"docs/papers/{paper}.md", rows)
+        write_paper(paper, f"docs/papers/{paper}.md", evidence)

@@ -141,6 +141,7 @@ def networks() -> dict[str, Entry]:
         for n_layers, size in enumerate(sizes):
             make = partial(ARCapsNet, n_layers=n_layers, d=d)
             entries[f"cifar10-{n_layers}-{d}"] = Entry(make, CIFAR, paper=size)
+    entries["cifar10-4-32"] = entries["cifar10"]  # Table 2 ends with the network of Table 1
     for name, shape, n_children, size in (
         ("mnist-dynamic", MNIST, 6 * 6 * 32, "8.21M"),
         ("cifar10-dynamic", CIFAR, 8 * 8 * 32, "11.74M"),

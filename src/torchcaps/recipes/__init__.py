@@ -1,6 +1,11 @@
 """Every published row as a recipe: what to train, how, and the number its paper prints."""
 
+from collections import defaultdict
+from dataclasses import replace
+from functools import cache
+
 from torchcaps.errors import UsageError, suggest
+from torchcaps.models.zoo import ZOO
 from torchcaps.recipes import (
     choi2019,
     hahn2019,
@@ -66,6 +71,28 @@ def all_recipes() -> list[Recipe]:
 
 RECIPES: dict[str, Recipe] = named(all_recipes())
 """Name -> recipe, as ``paper/dataset-variant``."""
+
+
+@cache
+def _twins() -> dict[str, tuple[str, ...]]:
+    """Return the names of the recipes that train one network in one way, for each of them."""
+    groups: dict[tuple[int, str], list[str]] = defaultdict(list)
+    known: list[Recipe] = []
+    for name, recipe in RECIPES.items():
+        plain = replace(recipe, name="", network="", notes="", published=Published(""))
+        if plain not in known:
+            known.append(plain)
+        network = next(n for n, entry in ZOO.items() if entry == ZOO[recipe.network])
+        groups[known.index(plain), network].append(name)
+    return {name: tuple(names) for names in groups.values() for name in names}
+
+
+def twins(name: str) -> tuple[str, ...]:
+    """Return the recipes that train the same network in the same way, this one among them.
+
+    A paper may print one run in two places, such as Table 1 and Figure 4 of Tsai 2020.
+    """
+    return _twins().get(name, (name,))
 
 
 def get(name: str) -> Recipe:

@@ -47,12 +47,20 @@ class Published:
         value: accuracy in percent; None where the paper shows a curve or nothing.
         spread: standard deviation in percent, where it is printed.
         what: what was measured, such as "best test epoch, mean of 5 runs".
+        is_row: whether a paper or its authors have this very row. False for controls, and for rows
+            that are scored on other images than the paper's.
     """
 
     where: str
     value: float | None = None
     spread: float | None = None
     what: str = ""
+    is_row: bool = True
+
+    @property
+    def is_best_epoch(self) -> bool:
+        """Return whether the number is that of the best test epoch."""
+        return self.what.startswith("best")
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
         test_dataset="affnist_style",
         validation_dataset="affnist_style",
         test_draws=32,
-        published=Published("Table 1", 91.6, what="on affNIST itself"),
+        published=Published("Table 1", 91.6, what="on affNIST itself", is_row=False),
         notes="Scored on digits under affNIST's ranges of maps, which need no download; the "
         "paper's number is on affNIST itself. The epoch is chosen on such digits, made of the last "
         "tenth of the training digits. Else as choi2019/affnist.",

@@ -61,7 +61,9 @@ def _variants(mnist: Recipe) -> list[Recipe]:
         mnist.variant(
             "mazzia2021/mnist-plain",
             network="mazzia2021/mnist-plain",
-            published=Published("Table 2", what="no such row: the paper trains with the decoder"),
+            published=Published(
+                "Table 2", what="no such row: the paper trains with the decoder", is_row=False
+            ),
             notes="The 161,824 parameters of the paper alone. Else as mazzia2021/mnist.",
             reconstruction_weight=0.0,
         ),

@@ -33,7 +33,7 @@ def published() -> list[Recipe]:
         "ribeiro2020/svhn",
         network="ribeiro2020/svhn",
         dataset="svhn",
-        published=Published("no verified table", what=UNVERIFIED),
+        published=Published("no verified table", what=UNVERIFIED, is_row=False),
         resize=0,
         train_transforms=(PadCrop(4), SVHN),
         test_transforms=(SVHN,),

@@ -180,7 +180,10 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
                 test_dataset="affnist_style",
                 test_draws=32,
                 published=Published(
-                    "section 5.2", row.published.value, what="on affNIST itself, stopped early"
+                    "section 5.2",
+                    row.published.value,
+                    what="on affNIST itself, stopped early",
+                    is_row=False,
                 ),
                 notes="Scored on 32 draws of digits under affNIST's ranges of maps, which need no "
                 f"download; the paper's number is on affNIST itself. Else as {row.name}."

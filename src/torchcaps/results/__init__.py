@@ -19,6 +19,7 @@ from torchcaps.results.accuracy import (
 from torchcaps.results.curves import (
     CurvePoint as CurvePoint,
     curve_path as curve_path,
+    find_curve as find_curve,
     keep_curve as keep_curve,
     merge as merge,
     read_curve as read_curve,
@@ -28,9 +29,14 @@ from torchcaps.results.pages import (
     markdown as markdown,
     text as text,
     write_page as write_page,
-    write_paper as write_paper,
     write_readme as write_readme,
     write_runs as write_runs,
+)
+from torchcaps.results.paper_pages import (
+    gather as gather,
+    judge as judge,
+    write_coverage as write_coverage,
+    write_paper as write_paper,
 )
 from torchcaps.results.routing_curve import (
     LayerRouting as LayerRouting,

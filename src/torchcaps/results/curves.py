@@ -104,6 +104,12 @@ def read_curve(path: str | Path) -> list[CurvePoint]:
     return csv_file.read(path, CurvePoint)
 
 
+def find_curve(record: str | Path, row: AccuracyRow) -> list[CurvePoint]:
+    """Return the curve of a row beside its record; no points where there is none."""
+    path = curve_path(record, row)
+    return read_curve(path) if path.is_file() else []
+
+
 def write_curve(path: Path, points: Sequence[CurvePoint]) -> None:
     """Write a curve, thinned out evenly to 200 points.
 

@@ -4,24 +4,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchcaps.recipes import RECIPES
 from torchcaps.results.accuracy import AccuracyRow
-from torchcaps.results.summary import TITLES, Summary, paper_of, recipe_order, summarize
+from torchcaps.results.coverage import MODERN
+from torchcaps.results.summary import (
+    SUPERSEDED,
+    TITLES,
+    Summary,
+    paper_of,
+    recipe_order,
+    summarize,
+)
 from torchcaps.results.tables import markdown_table, text_table, write_between
 
 MARK = "results"
 NOTHING = "No finished run is recorded yet.\n"
 NO_PAIRS = "No network is recorded both as published and as trained today."
-MODERN = "-modern"
-"""Suffix of the recipe that trains a published network with today's methods."""
-
-SUPERSEDED = "superseded"
-"""Mark of results whose recipe or network was corrected after the runs."""
 
 HEADINGS = ("recipe", "paper", "ours", "best", "seeds", "epochs", "seconds", "images/s", "device")
 PAIR_TITLE = "As published, and as one would train today"
 PAIR_HEADINGS = ("network", "parameters", "paper", "ours, as published", "ours, trained as today")
-PAPER_HEADINGS = ("recipe", "paper", "ours, as published", "ours, trained as today")
 FILE_HEADINGS = ("recipe", "test", "seed", "stored as", "bytes")
 RUN_HEADINGS = (
     *("recipe", "seed", "test", "validation", "parameters", "epochs", "seconds"),
@@ -35,7 +36,7 @@ Table = tuple[str, Sequence[str], list[Sequence[str]]]
 def markdown(rows: Iterable[AccuracyRow]) -> str:
     """Return the tables of a README, one per paper."""
     tables = _tables(rows)
-    return "\n".join(_section(*table) for table in tables) or NOTHING
+    return "\n".join(section(*table) for table in tables) or NOTHING
 
 
 def text(rows: Iterable[AccuracyRow]) -> str:
@@ -68,7 +69,7 @@ def write_page(
     if weights:
         names = sorted(weights, key=recipe_order)
         parts.append(
-            _section("Shipped weights", FILE_HEADINGS, [_file_cells(n, weights[n]) for n in names])
+            section("Shipped weights", FILE_HEADINGS, [_file_cells(n, weights[n]) for n in names])
         )
     return write_between(page, MARK, "\n".join(parts).removesuffix("\n"))
 
@@ -76,37 +77,11 @@ def write_page(
 def write_runs(page: str | Path, rows: Iterable[AccuracyRow]) -> bool:
     """Write one table per paper and every run between the marks of a page."""
     rows = list(rows)
-    parts = [_section(*table) for table in _tables(rows) if table[0] != PAIR_TITLE]
+    parts = [section(*table) for table in _tables(rows) if table[0] != PAIR_TITLE]
     if rows:
         runs = sorted(rows, key=lambda row: recipe_order(row.recipe))
-        parts.append(_section("Every run", RUN_HEADINGS, [_run_cells(row) for row in runs]))
+        parts.append(section("Every run", RUN_HEADINGS, [_run_cells(row) for row in runs]))
     return write_between(page, MARK, "\n".join(parts).removesuffix("\n") or NOTHING.strip())
-
-
-def write_paper(paper: str, page: str | Path, rows: Iterable[AccuracyRow]) -> bool:
-    """Write a table for each table and figure of a paper between the marks of its page.
-
-    Args:
-        paper: the paper's key, such as ``"sabour2017"``.
-        page: the file.
-        rows: the rows of the record.
-    """
-    longest = _longest(summarize(rows))
-    tables: dict[str, list[Sequence[str]]] = {}
-    for name, recipe in RECIPES.items():
-        if paper_of(name) == paper and not name.endswith(MODERN):
-            published = recipe.published
-            modern = longest.get(name + MODERN)
-            cells = (
-                name.partition("/")[2],
-                _percent(published.value)
-                + ("" if published.spread is None else f" ± {published.spread:g}"),
-                _result(longest[name]) if name in longest else "not measured",
-                "" if modern is None else _result(modern),
-            )
-            tables.setdefault(published.where, []).append(cells)
-    sections = [_section(where, PAPER_HEADINGS, cells) for where, cells in tables.items()]
-    return write_between(page, MARK, "\n".join(sections).removesuffix("\n"))
 
 
 def _headline(rows: Iterable[AccuracyRow]) -> str:
@@ -117,7 +92,8 @@ def _headline(rows: Iterable[AccuracyRow]) -> str:
     return NO_PAIRS if summaries else NOTHING.strip()
 
 
-def _section(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def section(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a heading and a table."""
     return f"### {title}\n\n{markdown_table(headings, rows)}\n"
 
 
@@ -144,7 +120,7 @@ def _pairs(summaries: Iterable[Summary]) -> list[Sequence[str]]:
     """Return the rows of networks that have a published and a modern result."""
     longest = _longest(summaries)
     return [
-        (name, f"{one.parameters:,}", _percent(one.paper), _result(one), _result(modern))
+        (name, f"{one.parameters:,}", percent(one.paper), one.text(), modern.text())
         for name, one in longest.items()
         if (modern := longest.get(name + MODERN)) is not None
     ]
@@ -158,19 +134,12 @@ def _longest(summaries: Iterable[Summary]) -> dict[str, Summary]:
     return longest
 
 
-def _result(summary: Summary) -> str:
-    """Return mean, spread and n, and how the runs differ from the recipe."""
-    shorter = "" if summary.of_epochs is None else f", {summary.trained} epochs"
-    superseded = f", {SUPERSEDED}" if summary.superseded else ""
-    return f"{_mean(summary)} (n = {summary.n}{shorter}{superseded})"
-
-
 def _cells(summary: Summary) -> list[str]:
     return [
         f"{summary.recipe} ({SUPERSEDED})" if summary.superseded else summary.recipe,
-        _percent(summary.paper),
-        _mean(summary),
-        _percent(summary.best),
+        percent(summary.paper),
+        summary.accuracy(),
+        percent(summary.best),
         str(summary.n),
         summary.trained,
         f"{summary.seconds:,.0f}",
@@ -189,8 +158,8 @@ def _run_cells(row: AccuracyRow) -> list[str]:
     return [
         row.recipe,
         str(row.seed),
-        _percent(row.test),
-        _percent(row.validation),
+        percent(row.test),
+        percent(row.validation),
         f"{row.parameters:,}",
         row.trained,
         f"{row.seconds:,.0f}",
@@ -201,9 +170,6 @@ def _run_cells(row: AccuracyRow) -> list[str]:
     ]
 
 
-def _mean(summary: Summary) -> str:
-    return f"{summary.mean:.2f}" + ("" if summary.spread is None else f" ± {summary.spread:.2f}")
-
-
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """Return a percentage with two decimal places; a dash for none."""
     return "-" if value is None else f"{value:.2f}"

@@ -1,14 +1,27 @@
 """Mean, standard deviation and number of runs of each recipe, from the record of results."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from torchcaps.papers import PAPERS
+from torchcaps.recipes import RECIPES, twins
 from torchcaps.results.accuracy import AccuracyRow
+from torchcaps.results.curves import CurvePoint
 
 TITLES = {**{key: paper.label for key, paper in PAPERS.items()}, "demo": "Demo"}
 """Headings in order, by the part of a recipe's name before the slash."""
+
+SUPERSEDED = "superseded"
+"""Mark of results whose recipe or network was corrected after the runs."""
+
+Curves = Callable[[AccuracyRow], Sequence[CurvePoint]]
+"""Returns the training curve of a row; empty where none is recorded."""
+
+
+def no_curve(row: AccuracyRow) -> Sequence[CurvePoint]:
+    """Return no points: best epochs are then not known."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,8 @@ class Summary:
         images_per_s: mean training throughput.
         gpu: names of the devices.
         superseded: whether the recipe or its network was corrected after the runs.
+        best_epoch: mean over the runs of the test accuracy of the best epoch; None unless every
+            run watched its test accuracy.
     """
 
     recipe: str
@@ -44,19 +59,39 @@ class Summary:
     images_per_s: float
     gpu: str
     superseded: bool = False
+    best_epoch: float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the runs have the recipe's epochs and its present definition."""
+        return self.of_epochs is None and not self.superseded
 
     @property
     def trained(self) -> str:
         """The epochs, and those of the recipe where they differ, such as ``60 of 640``."""
         return f"{self.epochs}" + ("" if self.of_epochs is None else f" of {self.of_epochs}")
 
+    def accuracy(self) -> str:
+        """Return mean and spread, such as ``99.70 ± 0.03``."""
+        return f"{self.mean:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")
 
-def summarize(rows: Iterable[AccuracyRow]) -> list[Summary]:
+    def text(self) -> str:
+        """Return accuracy, number of seeds, and how the runs differ from the recipe."""
+        shorter = "" if self.of_epochs is None else f", {self.trained} epochs"
+        superseded = f", {SUPERSEDED}" if self.superseded else ""
+        return f"{self.accuracy()} (n = {self.n}{shorter}{superseded})"
+
+
+def summarize(rows: Iterable[AccuracyRow], curves: Curves = no_curve) -> list[Summary]:
     """Return the mean and spread of each recipe over its unchanged runs, grouped by paper.
 
     Of several runs with one seed the latest counts. Runs of another number of epochs than the
     recipe's get a summary of their own. Runs with other changes or uncommitted code do not count.
     Superseded runs count until the corrected recipe has a run.
+
+    Args:
+        rows: the rows of the record.
+        curves: see :data:`Curves`.
     """
     groups: dict[tuple[str, int, int], dict[int, AccuracyRow]] = {}
     comparable = [row for row in rows if row.is_comparable and row.test is not None]
@@ -66,17 +101,37 @@ def summarize(rows: Iterable[AccuracyRow]) -> list[Summary]:
             seeds = groups.setdefault((row.recipe, row.epochs, row.recipe_epochs), {})
             if row.seed not in seeds or row.date >= seeds[row.seed].date:
                 seeds[row.seed] = row
-    summaries = [_summary(list(seeds.values())) for seeds in groups.values()]
+    summaries = [_summary(list(seeds.values()), curves) for seeds in groups.values()]
     return sorted(
         summaries,
         key=lambda one: (*recipe_order(one.recipe), one.of_epochs is not None, -one.epochs),
     )
 
 
-def _summary(runs: list[AccuracyRow]) -> Summary:
+def results_by_recipe(rows: Iterable[AccuracyRow], curves: Curves = no_curve) -> dict[str, Summary]:
+    """Return the result to show for each recipe: its longest runs, or those of a twin.
+
+    A twin is a recipe that trains the same network in the same way; see
+    :func:`torchcaps.recipes.twins`.
+    """
+    longest: dict[str, Summary] = {}
+    for summary in summarize(rows, curves):
+        longest.setdefault(summary.recipe, summary)
+    results = dict(longest)
+    for name in RECIPES:
+        found = [longest[twin] for twin in twins(name) if twin in longest]
+        if found:
+            results[name] = max(
+                found, key=lambda one: (one.is_whole, one.epochs, one.n, one.recipe == name)
+            )
+    return results
+
+
+def _summary(runs: list[AccuracyRow], curves: Curves) -> Summary:
     """Summarize runs of one recipe and as many epochs, one per seed."""
     tests = [run.test for run in runs if run.test is not None]
     last = runs[-1]
+    best = [_best_epoch(curves(run)) for run in runs]
     return Summary(
         recipe=last.recipe,
         mean=statistics.fmean(tests),
@@ -91,7 +146,13 @@ def _summary(runs: list[AccuracyRow]) -> Summary:
         images_per_s=statistics.fmean(run.images_per_s for run in runs),
         gpu=", ".join(sorted({run.gpu for run in runs})),
         superseded=last.is_superseded,
+        best_epoch=None if None in best else statistics.fmean(one for one in best if one),
     )
+
+
+def _best_epoch(points: Sequence[CurvePoint]) -> float | None:
+    """Return the highest watched test accuracy; None for a run that did not watch it."""
+    return max((point.test for point in points if point.test is not None), default=None)
 
 
 def paper_of(recipe: str) -> str:

@@ -28,11 +28,16 @@ def controls(recipes: Mapping[str, Recipe]) -> list[Recipe]:
     ]
 
 
+def _finding(finding: str, what: str) -> Published:
+    """Return what stands in place of a paper's number."""
+    return Published(f"finding {finding} of the audit", what=what, is_row=False)
+
+
 def _control(recipe: Recipe, what: str, change: str, finding: str, **changes: Any) -> Recipe:
     """Return a recipe with one change."""
     return recipe.variant(
         f"{recipe.name}-control-{what}",
-        published=Published(f"finding {finding} of the audit", what="a control; nothing printed"),
+        published=_finding(finding, "a control; nothing printed"),
         notes=f"As {recipe.name}: {recipe.notes} Changed: {change}.",
         **changes,
     )
@@ -61,7 +66,7 @@ def routed(recipe: Recipe, network: str) -> Recipe:
     return recipe.variant(
         recipe.name.removesuffix("-modern") + "-routed",
         network=network,
-        published=Published("finding T3 of the audit", what="couplings that decide; not published"),
+        published=_finding("T3", "couplings that decide; not published"),
         notes=f"As {recipe.name} with three changes that let couplings leave uniform: no weight "
         "decay on vote weights, norms and biases; agreements without the scale of 1/sqrt(d), as "
         "Eq. 2 prints them; 3 iterations.",
