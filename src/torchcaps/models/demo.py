@@ -7,15 +7,10 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
-from torchcaps.layers import (
-    ConvTransformCapsules,
-    Decoder,
-    FullyConnectedDecoder,
-    LinearCapsules,
-    PrimaryCapsules,
-)
+from torchcaps.layers import Decoder, FullyConnectedDecoder, PrimaryCapsules
 from torchcaps.models.entry import MNIST, Entry
 from torchcaps.models.network import ImageShape, Network
+from torchcaps.models.parts.heads import class_layer
 from torchcaps.routing import ROUTINGS, EMRouting, InvertedAttentionRouting, RoutingFactory
 from torchcaps.routing.base import preview_routing
 
@@ -58,17 +53,15 @@ class SmallCapsNet(Network):
         )
         kind = preview_routing(routing)
         self.primary = PrimaryCapsules.below(kind, 32, 8, 8, kernel_size=3, stride=2)
-        self.classes: LinearCapsules | ConvTransformCapsules
-        if kind.competes_over == "children":
-            if height != width:
-                raise InputError(
-                    f"{type(kind).__name__} needs square images here, not {image_shape}"
-                )
-            self.classes = ConvTransformCapsules(
-                8, n_classes, 8, 16, kernel_size=height, routing=routing
-            )
-        else:
-            self.classes = LinearCapsules(height * width * 8, n_classes, 8, 16, routing=routing)
+        self.classes = class_layer(
+            kind,
+            routing,
+            (height, width),
+            n_types=8,
+            n_classes=n_classes,
+            d_child=8,
+            d_parent=16,
+        )
         self.classifier = nn.Linear(16, 1) if kind.scores_by == "logit" else None
         self.decoder: Decoder = FullyConnectedDecoder(n_classes, 16, image_shape, hidden=(128, 256))
 

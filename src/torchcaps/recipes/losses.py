@@ -88,6 +88,16 @@ def cross_entropy(
     return functional.cross_entropy_loss(scores, targets, label_smoothing=smoothing)
 
 
+def shared_cross_entropy(
+    scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
+) -> Tensor:
+    """Return the softmax cross-entropy; several objects of an image share the target evenly."""
+    present = functional.multi_hot(targets, scores)
+    soft = present / present.sum(dim=1, keepdim=True).clamp_min(1)
+    soft = soft * (1 - smoothing) + smoothing / scores.shape[1]
+    return -(soft * scores.log_softmax(dim=1)).sum(dim=1).mean()
+
+
 def log_likelihood(
     scores: Tensor, targets: Tensor, *, step: Tensor, share: Tensor, smoothing: float
 ) -> Tensor:

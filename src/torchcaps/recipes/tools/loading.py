@@ -6,21 +6,60 @@ import sys
 import traceback
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from torchcaps.errors import UsageError, suggest
 from torchcaps.models.zoo import NAME
-from torchcaps.recipes import RECIPES, Recipe, get
+from torchcaps.recipes import RECIPES, Recipe, get, study
+from torchcaps.routing import RoutingFactory, Sizes
+from torchcaps.routing.base import build_routing
 
 
 def is_recipe_file(text: str) -> bool:
-    """Return whether a user means a recipe in a file, such as ``my_recipe.py:recipe``."""
-    return ".py:" in text or text.endswith(".py")
+    """Return whether a user means a recipe that is no entry of ``RECIPES``.
+
+    It is one in a file, such as ``my_recipe.py:recipe``, or one of a study, such as
+    ``compare/quick/fashion_mnist/em``.
+    """
+    return ".py:" in text or text.endswith(".py") or text.startswith(study.PREFIX)
 
 
 def find_recipe(text: str) -> Recipe:
-    """Return the recipe that a user means: one in a file, or one of the package by its name."""
+    """Return the recipe that a user means: of the package, of a study, or one in a file."""
+    if text.startswith(study.PREFIX):
+        return find_study_recipe(text)
     return load_recipe(text) if is_recipe_file(text) else get(text)
+
+
+def find_study_recipe(text: str) -> Recipe:
+    """Return a recipe of a study from a text such as ``compare/quick/fashion_mnist/em``.
+
+    The head may also be a routing in a file: ``compare/quick/fashion_mnist/./my.py:MyRouting``.
+    """
+    _, name, dataset, head_text = [*text.split("/", 3), "", "", ""][:4]
+    chosen = find_study(name)
+    if dataset not in chosen.datasets:
+        known = ", ".join(chosen.datasets)
+        raise UsageError(f"the study {name} has no data set {dataset!r}: take one of {known}")
+    return study.study_recipe(chosen, dataset, *find_head(head_text))
+
+
+def find_study(name: str) -> study.Study:
+    """Return the study of a name."""
+    if name not in study.STUDIES:
+        raise UsageError(f"there is no study {name!r}: {suggest(name, study.STUDIES)}")
+    return study.STUDIES[name]
+
+
+def find_head(text: str) -> tuple[str, study.Head]:
+    """Return the name and the head of a text: one of a study, or ``my_routing.py:MyRouting``."""
+    if ".py:" in text:
+        routing = _load(text)
+        build_routing(routing, Sizes(4, 4, 4, 4))  # says what a routing should be
+        return text.rpartition(":")[2], cast(RoutingFactory, routing)
+    if text not in study.HEADS:
+        raise UsageError(f"there is no head {text!r}: {suggest(text, study.HEADS)}")
+    return text, study.HEADS[text]
 
 
 def load_recipe(path_and_name: str) -> Recipe:
@@ -36,6 +75,24 @@ def load_recipe(path_and_name: str) -> Recipe:
         path_and_name: path of the file, a colon, and the name of a :class:`Recipe` in it or of a
             function without arguments that returns one.
     """
+    recipe = _load(path_and_name)
+    path = Path(path_and_name.rpartition(":")[0])
+    if callable(recipe):
+        try:
+            recipe = recipe()
+        except (Exception, SystemExit) as error:
+            _refuse(path.resolve(), error, recipe)
+    if not isinstance(recipe, Recipe):
+        raise UsageError(
+            f"{path_and_name} is a {type(recipe).__name__}: it must be a torchcaps.recipes.Recipe, "
+            "or a function without arguments that returns one"
+        )
+    _check_name(path_and_name, recipe)
+    return recipe
+
+
+def _load(path_and_name: str) -> object:
+    """Execute a Python file and return what is named in it."""
     path_text, _, name = path_and_name.rpartition(":")
     if not path_text.endswith(".py"):
         raise UsageError(f"{path_and_name} must name a recipe in a file: my_recipe.py:recipe")
@@ -49,19 +106,8 @@ def load_recipe(path_and_name: str) -> Recipe:
         public = [one for one in vars(module) if not one.startswith("_")]
         hint = suggest(name, public, otherwise="name a Recipe, or a function that returns one")
         raise UsageError(f"{path} has no {name!r}: {hint}")
-    recipe = getattr(module, name)
-    if callable(recipe):
-        try:
-            recipe = recipe()
-        except (Exception, SystemExit) as error:
-            _refuse(path.resolve(), error, recipe)
-    if not isinstance(recipe, Recipe):
-        raise UsageError(
-            f"{path_and_name} is a {type(recipe).__name__}: it must be a torchcaps.recipes.Recipe, "
-            "or a function without arguments that returns one"
-        )
-    _check_name(path_and_name, recipe)
-    return recipe
+    loaded: object = getattr(module, name)
+    return loaded
 
 
 @functools.cache
