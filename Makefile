@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
+RUNTIME := docs/_runtime/node_modules/onnxruntime-web/dist
 
 .PHONY: demo check test test-all reliability docs format clean
 
@@ -25,16 +26,16 @@ test-all: check
 reliability: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m reliability
 
-# the site, in docs/_build/html; any warning is an error
+# the site, in docs/_build/html; any warning is an error; its home page has the explorer if npm could fetch the runtime
 docs: $(VENV)/.docs
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -q -W --keep-going -b html $$(test -d $(RUNTIME) && echo -t explorer) docs docs/_build/html
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/_vendor
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/_vendor docs/_runtime docs/reference/generated
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -60,4 +61,6 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	cd docs/_vendor && npm pack --silent mathjax@4.1.3 \
 		&& echo "$(MATHJAX_SHA256)  $(MATHJAX)" | sha256sum --check --quiet \
 		&& tar -xzf $(MATHJAX) && mv package mathjax && rm $(MATHJAX)
+	-mkdir -p docs/_runtime && cp src/torchcaps/explorer/saved/package*.json docs/_runtime \
+		&& cd docs/_runtime && npm ci --ignore-scripts --no-audit --no-fund --silent
 	touch $@

@@ -1,7 +1,13 @@
-"""Configure Sphinx, and generate the pages of the reference before it reads them."""
+"""Configure Sphinx, generate the pages of the reference, and save the explorer for the home page.
 
+``make docs`` sets the tag ``explorer`` if npm has put onnxruntime-web into ``_runtime``. Without
+the tag the home page shows a picture in place of the explorer.
+"""
+
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -10,6 +16,7 @@ from reference_pages import write_reference
 import torchcaps
 
 HERE = Path(__file__).parent
+RUNTIME = HERE / "_runtime" / "node_modules" / "onnxruntime-web" / "dist"
 write_reference(HERE / "reference" / "generated")
 
 project = "torchcaps"
@@ -25,7 +32,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "_vendor", "*.py", "looking-inside/*.json"]
+exclude_patterns = ["_build", "_runtime", "_vendor", "*.py", "looking-inside/*.json"]
 nitpicky = False
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -33,7 +40,7 @@ myst_heading_anchors = 3
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 600
 nb_merge_streams = True
 
 autodoc_member_order = "bysource"
@@ -57,3 +64,29 @@ mathjax_options = {"defer": "defer"}
 mathjax4_config = {  # speech would fetch its rules, which browsers refuse for pages on a disk
     "options": {"menuOptions": {"settings": {"enrich": False, "speech": False, "braille": False}}}
 }
+
+
+def setup(app: Any) -> None:
+    """Save the explorer beside the pages, while they are built."""
+    if app.tags.has("explorer"):
+        app.add_js_file("draw.js")
+        app.connect("builder-inited", start_saving)
+        app.connect("build-finished", finish_saving)
+
+
+def start_saving(app: Any) -> None:
+    """Start to write the explorer as one page, unless an earlier build has written it."""
+    page = Path(app.outdir, "draw.html")
+    app.saving = None
+    if not page.is_file():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "torchcaps", "explore", "--save", str(page)]
+        app.saving = subprocess.Popen([*command, "--runtime", str(RUNTIME)], stderr=subprocess.PIPE)
+
+
+def finish_saving(app: Any, error: Exception | None) -> None:
+    """Wait for the explorer; fail the build if it could not be written."""
+    if app.saving is not None:
+        _, messages = app.saving.communicate()
+        if app.saving.returncode and error is None:
+            raise RuntimeError(f"the explorer could not be saved: {messages.decode()}")

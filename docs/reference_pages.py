@@ -12,20 +12,15 @@ from types import ModuleType
 from typing import Any
 
 import typer
+from routing_pages import autodoc, one_line, routing_pages
 from typer.core import TyperGroup, TyperOption
 
-import torchcaps
-from torchcaps import routing
 from torchcaps.cli import app
 from torchcaps.data import SETS
 from torchcaps.models.zoo import count_parameters
 from torchcaps.papers import PAPERS
 from torchcaps.recipes import RECIPES
 from torchcaps.results.tables import markdown_table
-
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "src" / "torchcaps"
-GUIDE = ROOT / "docs" / "understand" / "which-routing.md"
 
 API = {
     "Capsules, votes and outputs": ("torchcaps.capsules", "torchcaps.votes"),
@@ -64,64 +59,6 @@ def write_reference(folder: Path) -> None:
         path = folder / f"{name}.md"
         if not path.is_file() or path.read_text() != text:  # an unchanged page is not built again
             path.write_text(text)
-
-
-def routing_pages() -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of one page per routing."""
-    advice = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", GUIDE.read_text(), re.MULTILINE))
-    for cls in routing_classes():
-        module = inspect.getmodule(cls)
-        assert module is not None
-        assert module.__doc__ is not None
-        title, _, notes = module.__doc__.partition("\n\n")
-        functions = [
-            name
-            for name, value in vars(module).items()
-            if inspect.isfunction(value)
-            and value.__module__ == module.__name__
-            and hasattr(torchcaps, name)
-        ]
-        use = advice.get(cls.__name__, "").replace(" | ", ".\n\n**Choose another** ", 1)
-        path = Path(inspect.getfile(cls)).relative_to(PACKAGE)
-        yield (
-            f"routing-{path.stem.replace('_', '-')}",
-            f"# {cls.__name__}\n\n{title}\n\n"
-            + (f"**Use it** {use}.\n\n" if use else "")
-            + f"Couplings compete over {cls.competes_over.replace('none', 'nothing')}. "
-            + f"The file is `src/torchcaps/{path}`.\n\n"
-            + f"## Equations and deviations\n\n{_as_markdown(notes)}\n\n"
-            + "## The plain function\n\n"
-            + "".join(
-                f"```{{literalinclude}} ../../../src/torchcaps/{path}\n"
-                f":pyobject: {name}\n:language: python\n```\n\n"
-                for name in functions
-            )
-            + "## API\n\n"
-            + _autodoc(module, [*functions, cls.__name__]),
-        )
-
-
-def _as_markdown(notes: str) -> str:
-    """Return notes with their indented blocks as text blocks, and their paragraphs as prose."""
-    parts = []
-    for part in notes.strip("\n").split("\n\n"):
-        if part.startswith("    "):
-            parts.append(f"```text\n{inspect.cleandoc(part)}\n```")
-        else:
-            prose = re.sub(r":\w+:`(\w+)`", r"`\1`", part.replace("``", "`"))
-            parts.append(re.sub(r"(?<=\s)(https?://\S+?)(?=[,.;)]?\s)", r"<\1>", f"{prose}\n"))
-    return "\n\n".join(parts)
-
-
-def routing_classes() -> list[type[routing.Routing]]:
-    """Return the routing classes of the package, in the order in which it exports them."""
-    return [
-        value
-        for value in vars(routing).values()
-        if inspect.isclass(value)
-        and issubclass(value, routing.Routing)
-        and not inspect.isabstract(value)
-    ]
 
 
 def recipes_page() -> str:
@@ -166,9 +103,10 @@ def data_sets_page() -> str:
     ]
     headings = ("name", "contents", "shape", "classes", "images", "source")
     return (
-        "# Data sets\n\n`torchcaps.data.load(NAME)` loads a set as uint8 tensors. Files are looked "
-        "for in the folder `TORCHCAPS_DATA`, then in the cache folder, and downloaded by pinned "
-        "hash if they are missing. A folder of your own images loads as `load('./flowers')`.\n\n"
+        "# Data sets\n\n`torchcaps.data.load(NAME)` loads a set as uint8 tensors. Its files "
+        "are in the folder `TORCHCAPS_DATA`, or in the cache folder if that is not set. Missing "
+        "files are downloaded and checked by pinned hash. A folder of your own images loads as "
+        "`load('./flowers')`.\n\n"
         f"{markdown_table(headings, rows)}\n\n"
         '`"train"` and `"test"` are the published splits. `"fit"` and `"validation"` divide '
         '`"train"` 90 to 10.\n'
@@ -194,13 +132,13 @@ def _commands(group: Any, above: str = "torchcaps") -> Iterator[tuple[str, Any]]
 def _command_text(name: str, command: Any) -> str:
     context = command.make_context(name, [], resilient_parsing=True)
     rows = [
-        (_parameter_name(parameter), _one_line(getattr(parameter, "help", "") or ""))
+        (_parameter_name(parameter), one_line(getattr(parameter, "help", "") or ""))
         for parameter in command.params
         if not getattr(parameter, "hidden", False)
     ]
     usage = f"{name} {' '.join(command.collect_usage_pieces(context))}"
     table = f"\n{markdown_table(('argument', 'meaning'), rows)}\n" if rows else ""
-    return f"{_one_line(command.help or '')}\n\n```text\n{usage}\n```\n{table}"
+    return f"{one_line(command.help or '')}\n\n```text\n{usage}\n```\n{table}"
 
 
 def _parameter_name(parameter: Any) -> str:
@@ -236,19 +174,4 @@ def _module_text(module: ModuleType) -> str:
         and value.__module__.startswith(module.__name__)
     ]
     shown = f"`import {module.__name__}`\n\n{doc.partition(chr(10) * 2)[0]}\n\n"
-    return shown + _autodoc(module, names)
-
-
-def _autodoc(module: ModuleType, names: list[str]) -> str:
-    """Return directives that document names of a module, under the module that defines them."""
-    lines = []
-    for name in names:
-        value = getattr(module, name)
-        kind = "autofunction" if inspect.isfunction(value) else "autoclass"
-        options = [] if kind == "autofunction" else ["   :members:"]
-        lines += [f".. {kind}:: {value.__module__}.{name}", *options, ""]
-    return "```{eval-rst}\n" + "\n".join(lines) + "```\n"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return shown + autodoc(module, names)

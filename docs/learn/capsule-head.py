@@ -22,6 +22,7 @@
 # Here we use a small residual backbone, so that the page runs in seconds.
 
 # %%
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -77,6 +78,25 @@ def train(model, steps, lr=3e-3):
 
 
 print(f"{train(model, 150):.1f} % of 1,000 test digits")
+
+# %% [markdown]
+# The couplings say where each class gets its pose from. There is one for every position of the feature map, type of capsule and
+# class. We add up the types and show the map of the predicted class beside each digit:
+
+# %%
+digits = next(iter(Batches(load("strokes", "test"), 5, transforms=transforms).epoch(0)))
+with torch.no_grad():
+    out = model(digits.images)
+winners = out.scores.argmax(dim=1)
+couplings = out.couplings[0].unflatten(1, (7, 7, 8))  # [b h w i n]
+figure, axes = plt.subplots(2, 5, figsize=(8, 3.4))
+for (above, below), image, winner, shares in zip(axes.T, digits.images, winners, couplings):
+    above.imshow(image[0], cmap="gray")
+    above.set_title(f"read as {winner}")
+    below.imshow(shares[..., winner].sum(dim=-1), cmap="viridis")
+    above.set_axis_off()
+    below.set_axis_off()
+plt.show()
 
 # %% [markdown]
 # ## On tokens

@@ -16,6 +16,7 @@
 # pose.
 
 # %%
+import matplotlib.pyplot as plt
 import torch
 
 import torchcaps as tc
@@ -50,17 +51,23 @@ print("lengths:", tc.lengths(poses)[0].tolist())
 # A child turns to the parent whose pose agrees with its vote. Agreement is a scalar product, added to the logits.
 
 # %%
-for step in range(3):
+history = []
+for _ in range(3):
     couplings = logits.softmax(dim=-1)
     poses = tc.squash(torch.einsum("bij,bije->bje", couplings, votes))
-    print(
-        f"iteration {step + 1}: couplings to parent 0",
-        [round(n, 2) for n in couplings[0, :, 0].tolist()],
-    )
+    history.append(couplings[0, :, 0])
     logits = logits + torch.einsum("bije,bje->bij", votes, poses)
 
+figure, axis = plt.subplots(figsize=(6, 2.6))
+picture = axis.imshow(torch.stack(history), cmap="coolwarm", vmin=0, vmax=1)
+axis.set_xlabel("child")
+axis.set_yticks(range(3), [f"iteration {step + 1}" for step in range(3)])
+figure.colorbar(picture, label="coupling to parent 0", shrink=0.8)
+plt.show()
+print("lengths:", tc.lengths(poses)[0].tolist())
+
 # %% [markdown]
-# The four children that agree move to parent 0. Its length grows, because their votes no longer cancel.
+# The four children that agree move to parent 0. Its length grows, because their votes point the same way.
 #
 # ## 5. The library
 #

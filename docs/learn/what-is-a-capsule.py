@@ -8,8 +8,8 @@
 # # What is a capsule?
 #
 # An ordinary unit of a network is one number: how strongly a feature is present. A **capsule** is a small vector. Its length
-# says whether something is there, and its direction says how it looks. This page takes a trained network and looks at its
-# capsules.
+# says whether something is there, and its direction says how it looks. This page looks at the capsules of a trained network:
+# CapsNet of [Sabour 2017](../papers/sabour2017.md), which reads handwritten digits.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,10 +28,9 @@ images = net.preprocess(first_samples(load("strokes", "test"), 8))
 # %%
 with torch.no_grad():
     out = net(images, couplings=True)
-print("poses:", list(out.capsules.poses.shape))
-print(
-    "lengths of the first image:", [round(n, 2) for n in tc.lengths(out.capsules.poses)[0].tolist()]
-)
+lengths = tc.lengths(out.capsules.poses)
+print("poses [image, class, number]:", list(out.capsules.poses.shape))
+print("lengths of the first image:", [round(n, 2) for n in lengths[0].tolist()])
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6))
@@ -56,11 +55,14 @@ figure, axes = plt.subplots(4, drawings.shape[1], figsize=(9, 3.6))
 for row, dimension in zip(axes, (0, 4, 8, 12), strict=True):
     for axis, drawing in zip(row, drawings[dimension], strict=True):
         axis.imshow(drawing[0], cmap="gray")
-        axis.set_axis_off()
+        axis.set(xticks=[], yticks=[])
+    row[0].set_ylabel(f"number {dimension}", rotation=0, ha="right", va="center")
+figure.supxlabel("from 0.25 less to 0.25 more")
 plt.show()
 
 # %% [markdown]
-# Each row moves one of the 16 numbers from low to high. Most numbers mix several properties, such as slant and width.
+# Each row moves one of the 16 numbers. Most numbers mix several properties, such as slant and width. The explorer does the same
+# with sliders: `torchcaps explore`.
 #
 # ## Where do capsules come from?
 #
@@ -69,8 +71,23 @@ plt.show()
 
 # %%
 couplings = out.couplings[-1]
-print("children x digits:", list(couplings.shape[1:]))
-print("each child shares itself out:", couplings[0].sum(dim=-1)[:3].tolist())
+print("couplings [image, child, digit]:", list(couplings.shape))
+sums = couplings[0].sum(dim=-1)
+print(f"the couplings of a child sum to {sums.min():.3f} to {sums.max():.3f}")
+
+# %% [markdown]
+# A coupling is the share of a child that goes to one digit. It starts at 0.1 for each of the ten digits. Here are the children
+# that give most to the winner:
+
+# %%
+winner = int(out.scores[0].argmax())
+strongest = couplings[0, :, winner].sort(descending=True)
+figure, axis = plt.subplots(figsize=(7, 2.6))
+axis.plot(strongest.values[:100])
+axis.axhline(0.1, color="gray", linestyle=":")
+axis.set_xlabel("the 100 children with the largest couplings, of 1,152")
+axis.set_ylabel(f"coupling to digit {winner}")
+plt.show()
 
 # %% [markdown]
 # The next page takes routing apart: [routing in five cells](routing-in-five-cells.py).

@@ -14,6 +14,7 @@
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
 from PIL import Image, ImageDraw
 
@@ -47,6 +48,13 @@ for kind in ("disk", "square", "triangle"):
         )
         draw(kind, float(x), float(y), float(r)).save(folder / kind / f"{number}.png")
 
+figure, axes = plt.subplots(1, 6, figsize=(8, 1.7))
+for axis, path in zip(axes, sorted(folder.rglob("[01].png")), strict=True):
+    axis.imshow(Image.open(path), cmap="gray")
+    axis.set_title(path.relative_to(folder), fontsize=8)
+    axis.set_axis_off()
+plt.show()
+
 # %% [markdown]
 # ## One command
 #
@@ -69,7 +77,7 @@ print(
 )
 
 # %% [markdown]
-# The run folder keeps the settings, the class names, every epoch and the weights.
+# The run folder keeps the settings, the class names, the score of every epoch and the weights.
 #
 # ## Use the network
 
