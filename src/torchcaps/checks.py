@@ -19,9 +19,9 @@ def check_sizes(**sizes: object) -> None:
 
 def check_range(name: str, value: object, *, least: float = 0.0) -> None:
     """Refuse what is not two numbers, ``least`` or more, in order."""
-    given = value if isinstance(value, tuple | list) else ()
-    ends = [float(end) for end in given if isinstance(end, SupportsFloat)]
-    if len(given) != 2 or len(ends) != 2 or not least <= ends[0] <= ends[1] < float("inf"):
+    numbers = value if isinstance(value, tuple | list) else ()
+    ends = [float(end) for end in numbers if isinstance(end, SupportsFloat)]
+    if len(numbers) != 2 or len(ends) != 2 or not least <= ends[0] <= ends[1] < float("inf"):
         raise ValueError(f"{name} must be {least:g} <= low <= high, not {value!r}")
 
 

@@ -167,17 +167,21 @@ def votes_need_not_be_cast(factory: RoutingFactory) -> None:
 def absent_children_change_nothing(factory: RoutingFactory) -> None:
     """Routing with some children masked equals routing without them."""
     routing, children, votes = _example(factory)
-    kept = torch.tensor([0, 2, 3, 5])
+    present_children = torch.tensor([0, 2, 3, 5])
     mask = torch.zeros(BATCH, CHILDREN, dtype=torch.bool)
-    mask[:, kept] = True
+    mask[:, present_children] = True
     assert children.activations is not None
     masked = Capsules(children.poses * mask[..., None], children.activations.masked_fill(~mask, 0))
     routed = routing.route_present(masked, votes.masked_fill(~mask[..., None, None], 0), mask)
-    alone = _selected(factory, routing, kept)
-    expected = alone(_taken(children, (slice(None), kept)), votes[:, kept])
+    alone = _selected(factory, routing, present_children)
+    expected = alone(_taken(children, (slice(None), present_children)), votes[:, present_children])
     _same(routed.poses, expected.poses, "absent children change the poses")
     _same(routed.activations, expected.activations, "absent children change the activations")
-    _same(routed.couplings[:, kept], expected.couplings, "absent children change the couplings")
+    _same(
+        routed.couplings[:, present_children],
+        expected.couplings,
+        "absent children change the couplings",
+    )
     assert not routed.couplings[~mask].any(), "absent children are coupled"
 
 
@@ -241,15 +245,15 @@ def _permuted(routing: Routing, size: int, order: Tensor) -> Routing:
     return routing
 
 
-def _selected(factory: RoutingFactory, routing: Routing, kept: Tensor) -> Routing:
+def _selected(factory: RoutingFactory, routing: Routing, present_children: Tensor) -> Routing:
     """Build the routing for some of the children, with what the other learned about these."""
     _, j, d, e = routing.sizes
-    alone = factory(Sizes(len(kept), j, d, e)).double()
+    alone = factory(Sizes(len(present_children), j, d, e)).double()
     state = routing.state_dict()
     for name, value in state.items():
         for axis, length in enumerate(value.shape):
             if length == CHILDREN:
-                value = value.index_select(axis, kept)
+                value = value.index_select(axis, present_children)
         state[name] = value
     alone.load_state_dict(state)
     return alone

@@ -87,8 +87,8 @@ def test_a_running_curve_overrules_the_record() -> None:
 
 def test_a_plan_fills_the_places_in_the_order_of_the_list(tmp_path: Path) -> None:
     entries = read_list(write_list(tmp_path, "sabour2017/mnist seeds=0-4\n"))
-    planned = plan(entries, [50, 20, 40, None, 10], places=2, limit=60)
-    assert [one.place for one in planned] == [0, 1, 1, 0, 1]
+    planned = plan(entries, [50, 20, 40, None, 10], slots=2, limit=60)
+    assert [one.slot for one in planned] == [0, 1, 1, 0, 1]
     assert [one.start for one in planned] == [0, 0, 20, 50, 60]
     verdicts = ["finishes", "finishes", "finishes", "unknown", "not started"]
     assert [one.verdict for one in planned] == verdicts

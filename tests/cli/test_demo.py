@@ -39,7 +39,7 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
     assert runner.invoke(app, ["--version"]).stdout.strip() == __version__
 
 
-def test_a_stopped_demo_goes_on_and_a_finished_one_begins_anew(
+def test_a_stopped_demo_goes_on_and_a_finished_one_starts_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def after_step(self: Run, epoch: int) -> None:

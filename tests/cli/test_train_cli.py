@@ -211,7 +211,7 @@ def test_a_user_s_own_validation_images_choose_the_epoch() -> None:
     for part, count in (("train", 20), ("validation", 4), ("test", 6)):
         draw(Path("mine", part), shape=(20, 20), count=count)
     sources = load_sources(
-        get("demo/strokes-pairwise"), root=None, own=Path("mine"), device=torch.device("cpu")
+        get("demo/strokes-pairwise"), root=None, own_folder=Path("mine"), device=torch.device("cpu")
     )
     assert sources.validation is not None
     assert sources.test is not None
@@ -225,7 +225,7 @@ def test_own_images_without_a_test_part_are_scored_on_some_held_out(
     recipe = get("tsai2020/cifar10-resnet-modern")
     assert not recipe.hold_out
     draw(Path("mine"), shape=(32, 32, 3), count=count)
-    sources = load_sources(recipe, root=None, own=Path("mine"), device=torch.device("cpu"))
+    sources = load_sources(recipe, root=None, own_folder=Path("mine"), device=torch.device("cpu"))
     assert sources.test is None
     assert (sources.validation and len(sources.validation)) == held_out
     assert len(sources.train) == 2 * count - (held_out or 0)
@@ -234,7 +234,7 @@ def test_own_images_without_a_test_part_are_scored_on_some_held_out(
 def test_the_first_of_a_user_s_images_are_of_every_class() -> None:
     draw(Path("mine"), shape=(20, 20), count=20)
     recipe = get("demo/strokes-pairwise").override(limit=4)
-    sources = load_sources(recipe, root=None, own=Path("mine"), device=torch.device("cpu"))
+    sources = load_sources(recipe, root=None, own_folder=Path("mine"), device=torch.device("cpu"))
     batch = next(iter(Batches(sources.train, 4, shuffled=False)))
     assert batch.labels.tolist() == [0, 1, 0, 1]
 

@@ -17,8 +17,8 @@ def test_new_classes_keep_every_weight_that_fits_and_name_the_others(
     trained = tc.build(NAME, pretrained=True)
     with caplog.at_level(logging.WARNING, "torchcaps"):
         network = tc.build(NAME, pretrained=True, n_classes=5)
-    assert network.started_anew == ("classes.weight",)
-    assert caplog.messages == [f"{NAME} keeps the trained weights that fit; {ANEW}"]
+    assert network.reinitialized == ("classes.weight",)
+    assert caplog.messages == [f"{NAME} keeps the trained weights that fit; {MESSAGE}"]
     ours, theirs = network.state_dict(), trained.state_dict()
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == [
         "classes.weight"
@@ -29,22 +29,22 @@ def test_new_classes_keep_every_weight_that_fits_and_name_the_others(
     assert network.eval()(torch.rand(2, 1, 28, 28)).scores.shape == (2, 5)
 
 
-ANEW = "classes.weight starts anew"
+MESSAGE = "classes.weight starts from random values"
 
 
 def test_the_same_classes_are_the_pretrained_network_itself(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     network = tc.build(NAME, pretrained=True, n_classes=10, image_shape=(1, 28, 28))
-    assert network.started_anew == ()
+    assert network.reinitialized == ()
     assert network.class_names is not None
     assert not caplog.messages
 
 
 def test_other_image_sizes_keep_the_backbone_and_the_preprocessing() -> None:
     network = tc.build("sabour2017/mnist", pretrained=True, image_shape=(1, 32, 32))
-    assert "classes.weight" in network.started_anew
-    assert not any(name.startswith("backbone") for name in network.started_anew)
+    assert "classes.weight" in network.reinitialized
+    assert not any(name.startswith("backbone") for name in network.reinitialized)
     assert network.class_names == tuple("0123456789")
     assert network.preprocess(torch.rand(1, 28, 28)).shape == (1, 1, 32, 32)
     color = tc.build(NAME, pretrained=True, image_shape=(3, 28, 28))

@@ -119,7 +119,7 @@ def refused(go: Callable[[], None]) -> str:
 
 
 def spoil_input(recipe: Recipe, value: float, at: int, go: Run) -> str:
-    source = load_sources(recipe, root=None, own=None, device=torch.device("cpu")).train
+    source = load_sources(recipe, root=None, own_folder=None, device=torch.device("cpu")).train
     batches = Batches(source, BATCH, seed=0, drop_last=True)
     epoch, place = divmod(at, STEPS)
     sample = int(batches.order(epoch)[place * BATCH + at % BATCH])

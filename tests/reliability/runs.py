@@ -204,7 +204,7 @@ def same(found: tuple[str, ...], expected: tuple[str, ...]) -> None:
 
 
 def commands(first: int, count: int) -> Iterator[str]:
-    """Kills of the command as a user starts it; a run that ends is compared and begun anew."""
+    """Kills of the command as a user starts it; a run that ends is compared and started over."""
     number, end = first, first + count
     while number < end:
         with tempfile.TemporaryDirectory(prefix="torchcaps-command-") as name:

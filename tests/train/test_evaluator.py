@@ -32,7 +32,7 @@ def statistics(network: nn.Module) -> list[torch.Tensor]:
 
 def batches_of(recipe: Recipe) -> Batches:
     """What a run of the recipe trains on."""
-    sources = load_sources(recipe, root=None, own=None, device=CPU)
+    sources = load_sources(recipe, root=None, own_folder=None, device=CPU)
     return Batches(
         sources.train, recipe.batch_size, transforms=sources.train_transforms, drop_last=True
     )

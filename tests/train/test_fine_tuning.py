@@ -54,7 +54,8 @@ def test_fine_tuning_on_few_images_beats_training_from_scratch(trained: Path) ->
     write_digits("mine")
     words = ["train", RECIPE, "--data", "mine", "--set", "epochs=3", "--set", "batch_size=20"]
     said = invoke(*words, *WORDS[:-1], "--from", trained, "--out", "tuned").stdout
-    assert "classes.weight, decoder.layers.0.weight start anew" in " ".join(said.split())
+    message = "classes.weight, decoder.layers.0.weight start from random values"
+    assert message in " ".join(said.split())
     scratch = json.loads(invoke(*words, *WORDS, "--out", "scratch").stdout)
     tuned = json.loads(Path("tuned/result.json").read_text())
     assert tuned["test"] > scratch["test"] + 10
@@ -91,10 +92,10 @@ def test_a_data_set_of_the_package_is_normalized_as_the_weights_were() -> None:
     recipe = recipe.variant("mine", train_transforms=recipe.test_transforms)
     gray = Preprocessing(1, (28, 28), (Normalize([0.25], [1.0]),))
     cpu = torch.device("cpu")
-    sources = load_sources(recipe, root=None, own=None, device=cpu, like=gray)
+    sources = load_sources(recipe, root=None, own_folder=None, device=cpu, like=gray)
     assert sources.train_transforms == sources.test_transforms == gray.steps
     with pytest.raises(ValueError, match=r"after Normalize, and demo/.* no step: choose"):
-        load_sources(get(RECIPE), root=None, own=None, device=cpu, like=like)
+        load_sources(get(RECIPE), root=None, own_folder=None, device=cpu, like=like)
 
 
 def test_weights_that_cannot_start_a_run_get_one_sentence(trained: Path) -> None:

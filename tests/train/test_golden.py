@@ -1,6 +1,6 @@
 """Twenty optimizer steps per family reproduce a recorded loss curve.
 
-``python tests/train/test_golden.py`` records the curves anew. Do so only for a change that is
+``python tests/train/test_golden.py`` records new curves. Do so only for a change that is
 meant to change them.
 """
 

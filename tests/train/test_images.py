@@ -28,12 +28,14 @@ def test_the_shift_of_multimnist_follows_the_setting(monkeypatch: pytest.MonkeyP
     recipe = get("sabour2017/multimnist")
     for shift, used in ((None, 4), (0, 0), (6, 6)):
         asked = recipe if shift is None else recipe.override(shift=shift)
-        sources = load_sources(asked, root=None, own=None, device=CPU)
+        sources = load_sources(asked, root=None, own_folder=None, device=CPU)
         for source in (sources.train, sources.test):
             assert isinstance(source, MultiMNIST)
             assert source.shift == used
     with pytest.raises(ValueError, match="shift is for MultiMNIST and expanded MNIST, and sab"):
-        load_sources(get("sabour2017/mnist").override(shift=2), root=None, own=None, device=CPU)
+        load_sources(
+            get("sabour2017/mnist").override(shift=2), root=None, own_folder=None, device=CPU
+        )
 
 
 def test_affnist_of_choi_trains_on_all_digits_and_chooses_on_affnists_own(
@@ -46,7 +48,7 @@ def test_affnist_of_choi_trains_on_all_digits_and_chooses_on_affnists_own(
         return ExpandedMNIST(part) if name == "expanded_mnist" else AffnistStyle(part)
 
     monkeypatch.setattr(module, "load", load)
-    sources = load_sources(get("choi2019/affnist-style"), root=None, own=None, device=CPU)
+    sources = load_sources(get("choi2019/affnist-style"), root=None, own_folder=None, device=CPU)
     assert isinstance(sources.train, ExpandedMNIST)
     assert len(sources.train) == 20
     assert sources.train.shift == 8

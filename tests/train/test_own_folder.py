@@ -170,7 +170,7 @@ def test_nothing_is_held_out_where_that_was_asked_for() -> None:
     draw(Path("mine"), shape=(32, 32, 3), count=20)
     for chosen, fit in ((recipe, 36), (recipe.parse(["hold_out=false"]), 40)):
         assert chosen.changed == {}
-        sources = load_sources(chosen, root=None, own=Path("mine"), device=CPU)
+        sources = load_sources(chosen, root=None, own_folder=Path("mine"), device=CPU)
         assert len(sources.train) == fit
         assert (sources.validation is None) == (fit == 40)
 

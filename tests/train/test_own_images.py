@@ -170,7 +170,7 @@ def test_training_images_are_not_scored_as_held_out_ones() -> None:
     shutil.copy("mine/dark/0.png", "mine/dark/00.png")  # the tenth in order is another now
     for words in (["evaluate", "run", "--split", "validation"], ["figures", "run"]):
         said = one_sentence(invoke(*words, "--device", "cpu"), 2)
-        assert "those it held out are not known" in said
+        assert "held-out images are unknown" in said
 
 
 def test_sizes_and_skipped_files_are_told_and_remembered() -> None:

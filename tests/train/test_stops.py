@@ -65,7 +65,7 @@ def test_a_run_stopped_while_images_are_scored_ends_like_one_that_was_not(
     assert prints(tmp_path / "run") == prints(tmp_path / "unbroken")
 
 
-def test_a_stopped_run_says_that_fresh_would_begin_anew(
+def test_a_stopped_run_says_that_fresh_would_start_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def after_step(self: Run, epoch: int) -> None:

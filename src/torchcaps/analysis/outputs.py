@@ -44,19 +44,21 @@ def features(network: Network, images: Tensor, labels: Tensor, *, part: int = 25
     its last linear layer.
     """
     linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    seen: list[Tensor] = []
+    linear_inputs: list[Tensor] = []
     with evaluating(network), ExitStack() as stack:
         if linear:
-            hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+            hook = linear[-1].register_forward_pre_hook(
+                lambda _, inputs: linear_inputs.append(inputs[0])
+            )
             stack.callback(hook.remove)
         parts: list[Tensor] = []
         for some, classes in zip(images.split(part), labels.split(part), strict=True):
-            seen.clear()
+            linear_inputs.clear()
             capsules = network(some).capsules
             if capsules is not None:
                 parts.append(capsules.poses[torch.arange(len(some), device=some.device), classes])
-            elif seen:
-                parts.append(seen[-1].flatten(1))
+            elif linear_inputs:
+                parts.append(linear_inputs[-1].flatten(1))
             else:
                 raise InputError(
                     f"{network.name or type(network).__name__} has neither capsules nor a linear "

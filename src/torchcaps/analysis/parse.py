@@ -131,9 +131,9 @@ def _children(layer: LayerTrace, parent: Node, count: int) -> list[Node]:
     """Return the children with the largest shares in one parent of image 0."""
     h, w, _ = layer.above
     y, x = parent.position
-    place = y * w + x if h * w > 1 else 0
-    strength = layer.strength[0, place, :, parent.kind]
-    child = layer.child[place]
+    cell = y * w + x if h * w > 1 else 0
+    strength = layer.strength[0, cell, :, parent.kind]
+    child = layer.child[cell]
     total = strength.new_zeros(_count(layer.below)).index_add(
         0, child.clamp_min(0), torch.where(child >= 0, strength, 0)
     )
@@ -144,7 +144,7 @@ def _children(layer: LayerTrace, parent: Node, count: int) -> list[Node]:
         if share <= 0:
             continue
         slots = (child == index).nonzero()[:, 0]
-        couplings = layer.couplings[-1][0, place]
+        couplings = layer.couplings[-1][0, cell]
         # the slots of a convolutional transform are (i k): k of them share a coupling
         rows = slots * len(couplings) // len(child)
         types = layer.below[2]

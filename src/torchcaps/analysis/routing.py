@@ -105,9 +105,9 @@ def _over_window(layer: LayerTrace, couplings: Tensor) -> float:
 
 def _over_image(layer: LayerTrace, couplings: Tensor) -> float:
     """Return the mean entropy of couplings ``[b p s j]`` of each child over all positions."""
-    seen = layer.child >= 0
-    child = layer.child[seen].unique(return_inverse=True)[1]
-    chosen = couplings[:, seen]  # [b (p s) j]
+    filled = layer.child >= 0
+    child = layer.child[filled].unique(return_inverse=True)[1]
+    chosen = couplings[:, filled]  # [b (p s) j]
     parts = chosen.new_zeros(len(chosen), int(child.max()) + 1)
     total = parts.index_add(1, child, chosen.sum(dim=-1))
     shares = chosen / total[:, child, None].clamp_min(1e-30)

@@ -123,15 +123,15 @@ def open_subject(
     folder = weights.parent if is_run else weights
     chosen = get(recipe) if recipe is not None else find_recipe(folder, network)
     described = (RunFolder(folder).description() if is_run else None) or {}
-    own = None if recipe is not None else described.get("data")
+    own_folder = None if recipe is not None else described.get("data")
     classes = described.get("classes") or ()
     like = network.preprocessing if recipe is None and described.get("from") else None
     skip_bad = bool(described.get("skip_bad"))
     where = torch.device(device)
-    images = _images(chosen, own, classes, data_dir, where, skip_bad, like)
+    images = _images(chosen, own_folder, classes, data_dir, where, skip_bad, like)
     source, transforms, split = images
-    if own is not None and split == "held-out":
-        check_held_out(folder, Path(own))
+    if own_folder is not None and split == "held-out":
+        check_held_out(folder, Path(own_folder))
     first = torch.zeros(1, dtype=torch.long, device=device)
     channels, height, width = Batches(source, 1).batch(first).images.shape[1:]
     seen = Batches(source, 1, transforms=transforms).batch(first).images.shape[1:]
@@ -145,7 +145,7 @@ def open_subject(
         name=f"{chosen.name} {weights.parent.name}" if is_run else weights.stem,
         network=prepared.eval(),
         source=source,
-        dataset=own or chosen.test_dataset or chosen.dataset,
+        dataset=own_folder or chosen.test_dataset or chosen.dataset,
         measure=chosen.measure,
         run=folder if is_run else None,
         result=RunFolder(folder).row() if is_run else None,
@@ -155,7 +155,7 @@ def open_subject(
 
 def _images(
     recipe: Recipe,
-    own: str | None,
+    own_folder: str | None,
     classes: Sequence[str],
     data_dir: str | Path | None,
     device: torch.device,
@@ -163,11 +163,11 @@ def _images(
     like: Preprocessing | None,
 ) -> tuple[ImageSet | Generated, tuple[Transform, ...], Literal["test", "held-out"]]:
     """Return the test images of a recipe, or of the user's folder that a run was trained on."""
-    if own is not None:
+    if own_folder is not None:
         sources = load_sources(
             recipe,
             root=None,
-            own=Path(own),
+            own_folder=Path(own_folder),
             device=device,
             classes=classes,
             skip_bad=skip_bad,
@@ -175,7 +175,7 @@ def _images(
         )
         source = sources.validation if sources.test is None else sources.test
         if not isinstance(source, ImageSet | Generated):
-            raise InputError(f"{own} has neither test nor validation images to look at")
+            raise InputError(f"{own_folder} has neither test nor validation images to look at")
         return source, sources.test_transforms, "held-out" if sources.test is None else "test"
     source = load(recipe.test_dataset or recipe.dataset, "test", root=data_dir)
     if recipe.resize and isinstance(source, ImageSet):

@@ -93,16 +93,16 @@ def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
     handles: list[RemovableHandle] = []
 
     def at_layer(name: str, layer: CapsuleLayer) -> None:
-        def keep(_: nn.Module, given: tuple[object, ...], result: object) -> None:
-            children = given[0]
+        def keep(_: nn.Module, inputs: tuple[object, ...], result: object) -> None:
+            children = inputs[0]
             if isinstance(children, Capsules | Routed) and isinstance(result, Routed):
                 below = Capsules(children.poses, children.activations)
                 calls.append(Call(name, layer, below, routed.pop(), result))
 
         handles.append(layer.register_forward_hook(keep))
 
-    def at_routing(_: nn.Module, given: tuple[object, ...], result: object) -> None:
-        children, votes, parents = (*given, None)[:3]
+    def at_routing(_: nn.Module, inputs: tuple[object, ...], result: object) -> None:
+        children, votes, parents = (*inputs, None)[:3]
         assert isinstance(children, Capsules)
         assert isinstance(votes, Votes | Tensor)
         assert parents is None or isinstance(parents, Tensor)
@@ -153,7 +153,7 @@ def trace_output(
     names = dict.fromkeys(call.name for call in calls)
     by_layer = [[call for call in calls if call.name == name] for name in names]
     with evaluating(network):
-        return output, tuple(_layer(own, iterations) for own in by_layer)
+        return output, tuple(_layer(group, iterations) for group in by_layer)
 
 
 def _layer(calls: Sequence[Call], iterations: int | None) -> LayerTrace:
@@ -199,8 +199,8 @@ def _by_position(tensor: Tensor, call: Call) -> Tensor:
 
 def _parents(tensor: Tensor, call: Call, axes: int) -> Tensor:
     """Return a result for parents, whose own axes are the last ones, as ``[b p ...]``."""
-    b, own = call.children.poses.shape[0], tensor.shape[-axes:]
-    by_position = tensor.reshape(b, -1, *own)
+    b, parent_axes = call.children.poses.shape[0], tensor.shape[-axes:]
+    by_position = tensor.reshape(b, -1, *parent_axes)
     if isinstance(call.layer, ClassCapsules) and call.layer.local:
         return by_position.mean(dim=1, keepdim=True)
     return by_position
@@ -258,10 +258,10 @@ def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
         parts = _partial_votes(votes, layer)
         couplings = call.routed.couplings.reshape(b, -1, *call.routed.couplings.shape[-2:])
         couplings = couplings.clamp_min(0)
-        given = couplings[..., None] * _by_position(parts.flatten(2), call).unflatten(
+        amounts = couplings[..., None] * _by_position(parts.flatten(2), call).unflatten(
             3, parts.shape[2:]
         )
-        return given.transpose(3, 4).flatten(2, 3), child
+        return amounts.transpose(3, 4).flatten(2, 3), child
     if isinstance(layer, ConvCapsules):
         grid = windows(numbers.reshape(1, *below), layer.kernel_size, layer.stride, layer.padding)
         child = grid.flatten(3).flatten(0, 2) - 1

@@ -45,11 +45,11 @@ def walk(network: Network, image: Tensor) -> Walk:
     child = int(last.child[0, slot])
     # the slots of a convolutional transform share the coupling of their type
     row = slot * last.couplings[-1].shape[2] // len(strength)
-    place = child // types
+    position = child // types
     return Walk(
         image=image[0],
         primary=first.present_below[0].reshape(first.below).sum(dim=-1),
-        child=(place // columns if rows > 1 else 0, place % columns, child % types),
+        child=(position // columns if rows > 1 else 0, position % columns, child % types),
         couplings=stack([one[0, 0, row] for one in last.couplings]),
         scores=scores,
         prediction=prediction,

@@ -1,4 +1,4 @@
-"""The order of a campaign on its places, by the time each run is expected to need."""
+"""The order of a campaign on its slots, by the time each run is expected to need."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ class Planned:
 
     Attributes:
         entry: the run.
-        place: number of its place.
-        start: seconds from now until it starts; infinite where no place becomes free in time.
-        seconds: seconds that it still needs; None where nothing tells.
+        slot: number of the slot that it runs in.
+        start: seconds from now until it starts; infinite if no slot becomes free in time.
+        seconds: seconds that it still needs; None if unknown.
         limit: seconds of the whole campaign.
     """
 
     entry: Entry
-    place: int
+    slot: int
     start: float
     seconds: float | None
     limit: float
 
     @property
     def verdict(self) -> str:
-        """What the plan expects, in words."""
+        """The expected outcome, in words."""
         if self.start >= self.limit:
             return "not started"
         if self.seconds is None:
@@ -37,16 +37,16 @@ class Planned:
 
 
 def plan(
-    entries: Sequence[Entry], seconds: Sequence[float | None], *, places: int, limit: float
+    entries: Sequence[Entry], seconds: Sequence[float | None], *, slots: int, limit: float
 ) -> list[Planned]:
-    """Give each run, in the order of the list, the place that is free first.
+    """Assign each run, in the order of the list, to the slot that is free first.
 
-    A run whose time is not known is taken to fill the time that is left.
+    A run of unknown time is assumed to fill the time that is left.
     """
-    free = [0.0] * places
+    free = [0.0] * slots
     planned = []
     for entry, needed in zip(entries, seconds, strict=True):
-        place = min(range(places), key=free.__getitem__)
-        planned.append(Planned(entry, place, free[place], needed, limit))
-        free[place] += NEVER if needed is None else needed
+        slot = min(range(slots), key=free.__getitem__)
+        planned.append(Planned(entry, slot, free[slot], needed, limit))
+        free[slot] += NEVER if needed is None else needed
     return planned

@@ -1,4 +1,4 @@
-"""The runner of a campaign: fills its places, keeps to its time limit, and stops cleanly."""
+"""The runner of a campaign: fills its slots, keeps to its time limit, and stops cleanly."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class Settings:
             )
 
     @property
-    def places(self) -> list[str]:
+    def slots(self) -> list[str]:
         """The device of each place."""
         return [device for device in self.devices or find_devices() for _ in range(self.parallel)]
 
@@ -78,7 +78,7 @@ def run_campaign(
 
     Args:
         entries: the runs, the most important first.
-        settings: places, time limit and folders.
+        settings: slots, time limit and folders.
         show: called with all runs a few times a second.
     """
     settings = settings or Settings()
@@ -108,8 +108,8 @@ def _can_start(workers: Sequence[Worker], seconds: float) -> bool:
 
 
 def _fill(workers: Sequence[Worker], settings: Settings, seconds: float) -> None:
-    """Start waiting runs on free places."""
-    free = settings.places
+    """Start waiting runs in free slots."""
+    free = settings.slots
     for worker in workers:
         if worker.state is State.RUNNING:
             free.remove(worker.device)

@@ -75,14 +75,14 @@ def _print_plan(entries: "Sequence[Entry]", settings: Any, pace: "Pace", as_json
     from torchcaps.campaign import Worker, plan
     from torchcaps.campaign.runner import left
 
-    places = settings.places
+    slots = settings.slots
     workers = [Worker(entry, settings.runs, settings.record) for entry in entries]
     # runs that share a GPU slow each other down; alone is what the record knows
-    seconds = left(workers, pace, _gpu(places[0]))
-    planned = plan(entries, seconds, places=len(places), limit=settings.seconds)
+    seconds = left(workers, pace, _gpu(slots[0]))
+    planned = plan(entries, seconds, slots=len(slots), limit=settings.seconds)
     if as_json:
         rows = [
-            {"run": one.entry.name, "device": places[one.place], "seconds": one.seconds}
+            {"run": one.entry.name, "device": slots[one.slot], "seconds": one.seconds}
             | {"start": None if one.start == float("inf") else one.start, "expected": one.verdict}
             for one in planned
         ]

@@ -108,11 +108,11 @@ def data_show(
     out = out or Path(f"{Path(name).name}-{split}.png")
     if out.suffix.lower() != ".png":
         raise InputError(f"{out} must end in .png: name it {out.with_suffix('.png').name}")
-    found = _name_or_folder(name)
-    if isinstance(found, Path):
-        loaded: Source = load_folder(found, split, skip_bad=skip_bad)
+    source = _name_or_folder(name)
+    if isinstance(source, Path):
+        loaded: Source = load_folder(source, split, skip_bad=skip_bad)
     else:
-        loaded = load(found, split, root=root)
+        loaded = load(source, split, root=root)
     images = first_samples(loaded, count)
     save_png(contact_sheet(images), out, zoom=2)
     typer.echo(f"{out}: {len(images)} of {len(loaded)} images")

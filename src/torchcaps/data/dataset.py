@@ -88,10 +88,10 @@ class Samples(Dataset[tuple[Tensor, Tensor]], ABC):
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
         """Return many samples at once; a `DataLoader` calls this."""
         count = len(self)
-        places = [operator.index(index) for index in indices]
-        if not all(-count <= place < count for place in places):
+        numbers = [operator.index(index) for index in indices]
+        if not all(-count <= number < count for number in numbers):
             raise IndexError(f"the data set has {count} samples")
-        samples = torch.tensor([place % count for place in places], device=self.device)
+        samples = torch.tensor([number % count for number in numbers], device=self.device)
         batch = self.draw(samples, Draws(stream_key(0, 0, "draw"), samples))
         images = as_float(batch.images)
         return list(zip(images.unbind(), batch.labels.unbind(), strict=True))

@@ -80,7 +80,7 @@ class Generated(Samples):
 
     @property
     def labels(self) -> Tensor:
-        """Labels of the same draw: ``[n]``, or ``[n 2]`` for overlapping sets."""
+        """Labels of the same draw, ``[n]``, or ``[n 2]`` for overlapping sets."""
         return self.whole.labels
 
     @property
@@ -90,7 +90,7 @@ class Generated(Samples):
 
     @property
     def targets(self) -> Tensor | None:
-        """Each digit of the same draw alone: uint8 ``[n 2 1 h w]``; None unless they overlap."""
+        """Each digit of the same draw alone, uint8 ``[n 2 1 h w]``; None unless they overlap."""
         return self.whole.targets
 
 

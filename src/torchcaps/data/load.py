@@ -78,8 +78,8 @@ def load(
 def missing_files(name: str, root: str | Path | None = None) -> list[str]:
     """Return the files of a set's train and test splits that are not in the data folder."""
     files, folder = find(name).files, _open_folder(root)
-    wanted = [*files.get("train", ()), *files.get("test", ())]
-    return [file.paths[0] for file in wanted if folder.find(file) is None]
+    required = [*files.get("train", ()), *files.get("test", ())]
+    return [file.paths[0] for file in required if folder.find(file) is None]
 
 
 def _open_folder(root: str | Path | None, *, download: bool = True) -> DataFolder:

@@ -193,7 +193,7 @@ def _hash(network: Network) -> str:
 
 
 def _for_export(module: "Graph | Drawing", *, int8: bool) -> "nn.Module":
-    """Return a copy that keeps weights in few bytes, but those that are to be quantized anew."""
+    """Return a copy with packed weights, except those that will be quantized again."""
     from torch.nn import Conv2d, Linear
 
     from torchcaps.export.packed import keep_packed

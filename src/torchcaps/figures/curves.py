@@ -132,13 +132,13 @@ def draw_adversarial(runs: Mapping[str, AdversarialCurve]) -> Figure:
 
 def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
     """Draw loss and accuracy by epoch."""
-    wanted = [
+    titles = [
         ("loss", "training loss"),
         ("train", "training accuracy (%)"),
         ("validation", "validation accuracy (%)"),
         ("test", "test accuracy (%)"),
     ]
-    panels = [(key, name) for key, name in wanted if any(key in run.values for run in runs)]
+    panels = [(key, name) for key, name in titles if any(key in run.values for run in runs)]
     if not panels:
         raise InputError("these runs have written neither a loss nor an accuracy")
     figure, axes = blank(4.2 * len(panels), 3.2, columns=len(panels))

@@ -116,11 +116,11 @@ def draw_routing_map(
     """Draw the relevance of the image positions, one row for each choice of class."""
     shown = as_rgb(images).cpu()
     rows, names = [shown], ["input"]
-    for name, found in maps:
-        bright = 0.35 * shown + 0.65 * colored(found.pixels)
+    for name, routing_map in maps:
+        bright = 0.35 * shown + 0.65 * colored(routing_map.pixels)
         rows.append(bright)
         names.append(name)
-    numbers = zip(*(found.classes.tolist() for _, found in maps), strict=True)
+    numbers = zip(*(routing_map.classes.tolist() for _, routing_map in maps), strict=True)
     columns = [", ".join(class_name(n, classes) for n in some) for some in numbers]
     figure, (axis,) = blank(max(4.0, 0.95 * len(columns) + 1.6), 0.95 * len(rows) + 0.9)
     show_tiles(axis, torch.stack(rows), names, columns, "class of each row", "fed to")
@@ -162,8 +162,8 @@ def _draw_branches(
     """Draw nodes and branches, with names if there are at most 40 nodes."""
     nodes = [tree.nodes[index] for index in places]
     branches = [
-        (node, [places[node.parent], place])
-        for node, place in zip(nodes, places.values(), strict=True)
+        (node, [places[node.parent], point])
+        for node, point in zip(nodes, places.values(), strict=True)
         if node.parent in places
     ]
     widths = [0.4 + 5 * node.share**0.5 for node, _ in branches]
@@ -174,14 +174,14 @@ def _draw_branches(
     colors = [PALETTE[5] if node.level == 0 else PALETTE[0] for node in nodes]
     axis.scatter(xs, ys, s=areas, c=colors, zorder=3)
     named = len(places) <= 40
-    for node, place in zip(nodes, places.values(), strict=True):
+    for node, point in zip(nodes, places.values(), strict=True):
         options: dict[str, Any] = {"textcoords": "offset points"}
         if node.level == 0:
-            axis.annotate(f"class {class_name(node.kind, classes)}", place, (8, 4), **options)
+            axis.annotate(f"class {class_name(node.kind, classes)}", point, (8, 4), **options)
         elif named:
             name = f"{node.kind}@{node.position[0]},{node.position[1]}"
             options |= {"fontsize": TEXT - 4, "ha": "center"}
-            axis.annotate(name, place, (0, -12), **options)
+            axis.annotate(name, point, (0, -12), **options)
     axis.set_yticks([-n for n in range(len(tree.layers))], tree.layers)
     axis.set_ylim(-len(tree.layers) + 0.5, 0.5)
     axis.set_xticks([])

@@ -115,8 +115,8 @@ class FullyConnectedDecoder(Decoder):
 
     def pixels(self, poses: Tensor, chosen: Tensor) -> Tensor:
         """Decode the masked capsules."""
-        kept = torch.arange(self.n_classes, device=chosen.device) == chosen[:, None]
-        masked = torch.where(kept[..., None], poses, 0)
+        is_chosen = torch.arange(self.n_classes, device=chosen.device) == chosen[:, None]
+        masked = torch.where(is_chosen[..., None], poses, 0)
         pixels: Tensor = self.layers(masked.flatten(1))
         return pixels
 

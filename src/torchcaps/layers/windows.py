@@ -36,10 +36,10 @@ def same_child(
     y = torch.arange(oh, device=device)[:, None] * sh + torch.arange(kh, device=device)  # [h' kh]
     x = torch.arange(ow, device=device)[:, None] * sw + torch.arange(kw, device=device)  # [w' kw]
     height, width = (oh - 1) * sh + kh, (ow - 1) * sw + kw
-    place = y[:, None, :, None] * width + x[None, :, None, :]  # [h' w' kh kw]
+    position = y[:, None, :, None] * width + x[None, :, None, :]  # [h' w' kh kw]
     sample = torch.arange(batch, device=device).view(-1, 1, 1, 1, 1) * (height * width)
     kind = torch.arange(n_types, device=device)
-    slots = (sample + place)[..., None] * n_types + kind
+    slots = (sample + position)[..., None] * n_types + kind
     return slots.reshape(batch * oh * ow, kh * kw * n_types)
 
 

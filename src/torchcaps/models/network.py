@@ -39,12 +39,12 @@ class Network(nn.Module, ABC):
     class_names: tuple[str, ...] | None = None
     """Name of each class by number; None if they are unknown. Weight files record them."""
 
-    started_anew: tuple[str, ...] = ()
+    reinitialized: tuple[str, ...] = ()
     """Tensors that pretrained weights of other classes or images did not fit."""
 
     trained: Mapping[str, str | int | float] = MappingProxyType({})
-    """Facts of the training run behind the weights: recipe, seed, test accuracy, commit and others.
-    Empty for weights without a run."""
+    """Facts of the training run behind the weights, such as recipe, seed, test accuracy and commit;
+    empty for weights without a run."""
 
     n_objects: int = 1
     """Number of objects in one image."""
@@ -101,9 +101,9 @@ class Network(nn.Module, ABC):
 
     def features(self, images: Tensor) -> Tensor:
         """Return the backbone's features ``[b c h w]`` of preprocessed images."""
-        own = self._modules.get("features")
-        if own is not None:  # a subclass may have a module of this name
-            features: Tensor = own(images)
+        module = self._modules.get("features")
+        if module is not None:  # a subclass may have a module of this name
+            features: Tensor = module(images)
             return features
         backbone = getattr(self, "backbone", None)
         if not isinstance(backbone, nn.Module):

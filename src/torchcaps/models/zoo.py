@@ -136,7 +136,7 @@ def build(
         name: ``paper/dataset-variant``; see :func:`list_models`.
         image_shape: another image shape than the network's default.
         n_classes: another number of classes. With ``pretrained``, every weight that still fits is
-            kept; ``network.started_anew`` and a line of the log name the others.
+            kept; ``network.reinitialized`` and a line of the log name the others.
         iterations: another number of routing iterations, for a network that iterates.
         pretrained: load the weights that ship with the package, with the iterations they were
             trained with. A network's name takes its best weights, a recipe's name those of the
@@ -156,8 +156,10 @@ def build(
     number = latest if definition is None else definition
     if type(number) is not int or not 1 <= number <= latest:
         raise UsageError(f"definition of {name!r} must be between 1 and {latest}, not {number!r}")
-    asked = {"image_shape": image_shape, "n_classes": n_classes, "iterations": iterations}
-    overrides: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    requested = {"image_shape": image_shape, "n_classes": n_classes, "iterations": iterations}
+    overrides: dict[str, Any] = {
+        key: value for key, value in requested.items() if value is not None
+    }
     if entry.earlier:
         overrides["definition"] = number
     shape = entry.image_shape if image_shape is None else image_shape
@@ -188,8 +190,8 @@ def _pretrained(
             f"the shipped weights of {name!r} are for definition={trained}, not {definition}: "
             "leave definition out, or build without pretrained"
         )
-    asked = {"image_shape": image_shape, "n_classes": n_classes}
-    changes = {k: v for k, v in asked.items() if v is not None and v != getattr(network, k)}
+    requested = {"image_shape": image_shape, "n_classes": n_classes}
+    changes = {k: v for k, v in requested.items() if v is not None and v != getattr(network, k)}
     if changes:
         network = adapt(network, **changes)
     if iterations is not None:

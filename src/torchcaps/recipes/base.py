@@ -166,8 +166,8 @@ class Recipe:
     test_limit: int = setting(0, 0, 1_000_000_000)
     changed: dict[str, Setting] = field(default_factory=dict, compare=False)
     """The settings that :meth:`override` changed; such a run is not the published row."""
-    asked: frozenset[str] = field(default=frozenset(), compare=False)
-    """The settings that :meth:`override` was given, changed or not."""
+    overridden: frozenset[str] = field(default=frozenset(), compare=False)
+    """The settings passed to :meth:`override`, whether they changed or not."""
 
     def __post_init__(self) -> None:
         for key, (low, high) in RANGES.items():
@@ -194,10 +194,10 @@ class Recipe:
         """Return this recipe with other settings; it records which ones changed."""
         if unknown := [key for key in changes if key not in SETTABLE]:
             raise UsageError(_unknown(unknown[0]))
-        asked = {key: _as_type(key, value) for key, value in changes.items()}
-        changed = {key: value for key, value in asked.items() if getattr(self, key) != value}
+        values = {key: _as_type(key, value) for key, value in changes.items()}
+        changed = {key: value for key, value in values.items() if getattr(self, key) != value}
         arguments: dict[str, Any] = {**changed, "changed": {**self.changed, **changed}}
-        return dataclasses.replace(self, **arguments, asked=self.asked.union(asked))
+        return dataclasses.replace(self, **arguments, overridden=self.overridden.union(values))
 
     def parse(self, texts: list[str]) -> "Recipe":
         """Override settings from ``key=value`` texts, as the command line takes them."""

@@ -41,7 +41,7 @@ class LayerRouting(TypedRow):
 
     @property
     def entropy_share(self) -> float | None:
-        """Entropy relative to uniform couplings: 1 is uniform, 0 a choice of one competitor."""
+        """Entropy relative to uniform couplings (1 is uniform, 0 a choice of one competitor)."""
         if self.entropy is None or not self.uniform_entropy:
             return None
         return self.entropy / self.uniform_entropy

@@ -64,7 +64,7 @@ class Routing(nn.Module, ABC):
     """The axis over which couplings sum to one."""
 
     scores_by: ClassVar[Score] = "length"
-    """The score of a class in a head: length, activation, or the logit of a shared classifier."""
+    """The score of a class in a head (length, activation, or logit of a shared classifier)."""
 
     primary: ClassVar[Primary] = "squash"
     """The nonlinearity that suits the primary capsules below."""
@@ -79,7 +79,7 @@ class Routing(nn.Module, ABC):
     """True if the entries of a pose are of size one, so that its length is about sqrt(d_parent)."""
 
     competition: ClassVar[Competition] = "window"
-    """Which parents compete for a child in a convolution: those of one window, or all of them."""
+    """The parents that compete for a child in a convolution (those of one window, or all)."""
 
     reads_poses: ClassVar[bool] = False
     """True if ``forward`` reads the children's poses and not their votes alone."""
@@ -94,7 +94,7 @@ class Routing(nn.Module, ABC):
     """Abilities of the fused kernel, if there is one."""
 
     child_activations: ChildActivations = "ignored"
-    """The use of the children's activations, which weigh votes: ignored, used or required."""
+    """The use of the children's activations, which weigh votes (ignored, used or required)."""
 
     can_chunk: bool = False
     """True if it can cast votes in chunks, again in every iteration, to save memory."""
@@ -206,10 +206,10 @@ class Routing(nn.Module, ABC):
 
         By default the length of the vote, times the coupling and the child's activation if used.
         """
-        given = routed.couplings.clamp_min(0) * lengths(self.cast(votes))
+        amounts = routed.couplings.clamp_min(0) * lengths(self.cast(votes))
         if self.child_activations != "ignored" and children.activations is not None:
-            given = given * children.activations[..., None]
-        return given
+            amounts = amounts * children.activations[..., None]
+        return amounts
 
     def path(self, votes: Votes | Tensor) -> Path:
         """Choose how to route these votes; refuse "fused" where the kernel cannot run."""

@@ -85,7 +85,7 @@ def em_routing(
     Cost: O(r b i j e) time; beside the votes one tensor of their size, for the gradient 2 r.
     """
     votes = _checked(votes, activations, iterations, min_variance)
-    given, dtype = votes.dtype, torch.promote_types(votes.dtype, torch.float32)
+    votes_dtype, dtype = votes.dtype, torch.promote_types(votes.dtype, torch.float32)
     with full_precision(votes.device):
         votes, activations = votes.to(dtype), activations.to(dtype)
         beta_a, beta_u = _per_parent("beta_a", beta_a, votes), _per_parent("beta_u", beta_u, votes)
@@ -103,7 +103,7 @@ def em_routing(
                 logits = F.logsigmoid(logit)[:, None] + (log_p - norm[:, None])
             del spread  # before the next iteration makes its own
         present = logit.sigmoid()  # line 6
-    return Routed(*(tensor.to(given) for tensor in (poses, present, couplings)))
+    return Routed(*(tensor.to(votes_dtype) for tensor in (poses, present, couplings)))
 
 
 def _checked(votes: Tensor, activations: Tensor, iterations: int, min_variance: float) -> Tensor:
@@ -197,7 +197,7 @@ class EMRouting(Routing):
     def _fit(self, votes: Votes, activations: Tensor) -> Routed:
         """Run Procedure 1 by kernels: an E-step and the moments for its M-step are one pass."""
         b, i, j, _ = votes.shape
-        given = votes.poses.dtype
+        dtype = votes.poses.dtype
         with torch.no_grad():
             center = votes.total().float() / i
             shares = _compete(center.new_zeros(b, i, 1), votes.child)  # 1 / slots of the child
@@ -218,7 +218,7 @@ class EMRouting(Routing):
                     mass, first, second, couplings = kernels.moments(
                         votes, activations, center, constant=constant, square=-0.5 / variance
                     )
-        return Routed(poses.to(given), logit.sigmoid().to(given), couplings.to(given))
+        return Routed(poses.to(dtype), logit.sigmoid().to(dtype), couplings.to(dtype))
 
     def options(self) -> str:
         """Return the iterations, and what departs from the paper."""

@@ -147,7 +147,7 @@ class InvertedAttentionRouting(Routing):
         super().__init__(sizes, implementation=implementation)
         check_iterations(iterations)
         self.iterations: int = iterations
-        self.starts_anew = False
+        self.forgets_parents = False
         """True within :meth:`uniform_couplings`: every call ignores the parents it is given."""
         self.scale = scale
         _, n_parents, _, d_parent = sizes
@@ -162,7 +162,7 @@ class InvertedAttentionRouting(Routing):
     ) -> Routed:
         """Take ``iterations`` steps from the given parents, or from none."""
         path = self.path(votes)
-        if self.starts_anew:
+        if self.forgets_parents:
             parents = None
         if self.child_activations == "required":
             activations = self.check_activations(children, votes)
@@ -183,12 +183,12 @@ class InvertedAttentionRouting(Routing):
     @contextmanager
     def uniform_couplings(self) -> Iterator[bool]:
         """Take the first, uniform step in every call inside this context."""
-        self.starts_anew = True
+        self.forgets_parents = True
         try:
             with super().uniform_couplings() as able:
                 yield able
         finally:
-            self.starts_anew = False
+            self.forgets_parents = False
 
     def _total_suffices(self, votes: Votes | Tensor, parents: Tensor | None) -> bool:
         """Return whether the uniform step is the only one: it needs the sum of the votes alone."""
@@ -232,7 +232,7 @@ class InvertedAttentionRouting(Routing):
         assert self.beta_u is not None
         b, i, j, e = votes.shape
         scale = e**-0.5 if self.scale is None else self.scale
-        given = votes.poses.dtype
+        dtype = votes.poses.dtype
         with torch.no_grad():
             center = votes.total().float() / i
         for _ in range(self.iterations):
@@ -250,9 +250,9 @@ class InvertedAttentionRouting(Routing):
                 mean, variance = kernels.fitted(center, *moments, min_variance=MIN_VARIANCE)
                 mass = moments[0]
                 present = _presence(variance, mass, self.beta_a, self.beta_u)
-                poses = (mean * mass[..., None]).to(given)
+                poses = (mean * mass[..., None]).to(dtype)
             parents = kernels.pose_norm(self.norm, poses)
-            routed = Routed(parents, present.to(given), couplings.to(given))
+            routed = Routed(parents, present.to(dtype), couplings.to(dtype))
         return routed
 
     def options(self) -> str:

@@ -52,18 +52,18 @@ def pairwise_agreement(
         tensor([[ 0.5000, -0.5000]])
     """
     votes = parent_major(votes)
-    given = votes.dtype
+    dtype = votes.dtype
     with full_precision(votes.device):
-        votes = votes.to(torch.promote_types(given, torch.float32))
+        votes = votes.to(torch.promote_types(dtype, torch.float32))
         if normalise:
             votes = to_unit(votes)  # line 1
         factor = (0.5 if half else 1.0) / votes.shape[1]
         total = votes.sum(dim=1)
         squares = torch.linalg.vector_norm(votes, dim=1).square()
-        own = torch.linalg.vector_norm(votes, dim=-1).square()
-        couplings = factor * (torch.einsum("bije,bje->bij", votes, total) - own)
+        squared = torch.linalg.vector_norm(votes, dim=-1).square()
+        couplings = factor * (torch.einsum("bije,bje->bij", votes, total) - squared)
         routed = _agreed(total, squares, couplings, factor=factor, unit=unit)
-    return Routed(*(tensor.to(given) for tensor in routed))
+    return Routed(*(tensor.to(dtype) for tensor in routed))
 
 
 def _agreed(

@@ -108,8 +108,8 @@ def variational_routing(
     """
     posterior, couplings = _fit(votes, activations, iterations, priors)
     present = activation_logits(posterior, beta_a, beta_u).sigmoid()  # (j)
-    given = (tensor.to(votes.dtype) for tensor in (posterior.m, present, couplings))
-    return Routed(*given)
+    outputs = (tensor.to(votes.dtype) for tensor in (posterior.m, present, couplings))
+    return Routed(*outputs)
 
 
 def _fit(
@@ -220,8 +220,8 @@ class VariationalRouting(Routing):
         if self.norms is not None:
             poses, logits = self.norms[0](poses), self.norms[1](logits)
         dtype = votes.poses.dtype if isinstance(votes, Votes) else votes.dtype
-        given = (tensor.to(dtype) for tensor in (poses, logits.sigmoid(), couplings))
-        return Routed(*given)
+        outputs = (tensor.to(dtype) for tensor in (poses, logits.sigmoid(), couplings))
+        return Routed(*outputs)
 
     def _fit_fused(self, votes: Votes, activations: Tensor) -> tuple[Posterior, Tensor]:
         """Run Algorithm 1 by kernels: an E-step and the moments for its M-step are one pass."""

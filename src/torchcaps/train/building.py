@@ -40,9 +40,9 @@ def check_recipe(recipe: Recipe) -> None:
         )
     if recipe.reconstruction_weight and getattr(network, "decoder", None) is None:
         raise UsageError(f"{recipe.network} has no decoder: reconstruction_weight must be 0")
-    asked = recipe.coefficient_lr or recipe.coefficient_every > 1
-    asked = asked or recipe.coefficient_penalty is not None
-    if asked and not coefficients(network):
+    has_coefficient_settings = recipe.coefficient_lr or recipe.coefficient_every > 1
+    has_coefficient_settings = has_coefficient_settings or recipe.coefficient_penalty is not None
+    if has_coefficient_settings and not coefficients(network):
         raise UsageError(
             f"{recipe.network} has no coefficients: coefficient_lr, coefficient_penalty and "
             "coefficient_every are for discriminative routing"

@@ -76,10 +76,10 @@ def _row(
     run: Run, network: Network, *, test: float | None, validation: float | None, lost: bool
 ) -> AccuracyRow:
     """Return the row of a run whose weights are saved."""
-    recipe, process, own = run.recipe, run.process, run.options.own_folder
+    recipe, process, own_folder = run.recipe, run.process, run.options.own_folder
     recipe_epochs, changes = _changes(recipe)
-    if own is not None:
-        changes["data"] = str(own)
+    if own_folder is not None:
+        changes["data"] = str(own_folder)
     if run.options.start_from is not None:
         changes["from"] = str(run.options.start_from)
     if lost:

@@ -92,7 +92,7 @@ def load_sources(
     recipe: Recipe,
     *,
     root: Path | None,
-    own: Path | None,
+    own_folder: Path | None,
     device: torch.device,
     trained_on: TrainedOn = "own",
     image_shape: ImageShape | None = None,
@@ -105,37 +105,37 @@ def load_sources(
     Args:
         recipe: the recipe, with its data set and transforms.
         root: the data folder; None for the default.
-        own: a folder with one folder of images per class, in place of the recipe's data set.
+        own_folder: a folder with one folder of images per class, in place of the recipe's data set.
         device: the device of the sets.
-        trained_on: the images a network was trained on before it is shown ``own``: these, the
-            recipe's, or another folder. They decide the normalization. A folder without a test
-            part that the network was not trained on is all test images.
-        image_shape: the network's input; images of ``own`` are resized and converted to it. None
-            leaves them as they are.
-        classes: names of the network's classes. Folders of ``own`` with these names or numbers get
-            its labels, others are refused. Without names the labels follow the sorted order.
-        skip_bad: leave out files of ``own`` that are no images.
+        trained_on: the images that the network was trained on: those of ``own_folder``, the
+            recipe's, or those of another folder. They decide the normalization. In a folder without
+            a test part that the network was not trained on, all images are test images.
+        image_shape: the network's input, to which images of ``own_folder`` are resized and
+            converted. None leaves them as they are.
+        classes: names of the network's classes. Class folders with these names or numbers get its
+            labels, others are refused. Without names the labels follow the sorted order.
+        skip_bad: leave out files of ``own_folder`` that are no images.
         like: the preprocessing of the network that a run starts or started from, to follow.
     """
     parts: _Parts
     notes: tuple[str, ...] = ()
-    if own is None:
+    if own_folder is None:
         parts = _load_parts(recipe, root)
         transforms = normalize_like(recipe, like)
     else:
         parts, transforms = load_own_images(
             recipe,
-            own,
+            own_folder,
             trained_on=trained_on,
             image_shape=image_shape,
             classes=classes,
             skip_bad=skip_bad,
             like=like,
         )
-        notes = describe_reading(own, parts)
+        notes = describe_reading(own_folder, parts)
     sources = _make_sources(recipe, parts, transforms, device)
-    asked = "test_draws" in recipe.asked and trained_on == "own"
-    if asked and sources.test_draws < recipe.test_draws:
+    draws_requested = "test_draws" in recipe.overridden and trained_on == "own"
+    if draws_requested and sources.test_draws < recipe.test_draws:
         raise UsageError("test images that never change are drawn once: leave out test_draws")
     return replace(sources, notes=notes)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from torchcaps.errors import UsageError
-from torchcaps.models.weights.transfer import say_anew
+from torchcaps.models.weights.transfer import describe_reinitialized
 from torchcaps.recipes import Recipe
 from torchcaps.results import AccuracyRow, check_record
 from torchcaps.train.building import check_recipe, load_start
@@ -91,7 +91,7 @@ def _train(
     sources = load_sources(
         recipe,
         root=None if options.data_dir is None else Path(options.data_dir),
-        own=options.own_folder,
+        own_folder=options.own_folder,
         device=process.device,
         skip_bad=options.skip_bad,
         like=None if start is None else start.preprocessing,
@@ -101,7 +101,7 @@ def _train(
             options.reporter.say(note)
     run = Run(recipe, options, folder, process, sources, stop, start)
     if start is not None:
-        run.reporter.say(f"starts from {options.start_from}; {say_anew(run.network)}")
+        run.reporter.say(f"starts from {options.start_from}; {describe_reinitialized(run.network)}")
     try:
         run.train()
         row = finish(run)

@@ -30,7 +30,7 @@ class TrainOptions:
         start_from: a run folder, a weight file or the name of a recipe with pretrained weights. The
             run starts from the weights that fit and uses the preprocessing of that network.
         resume: True requires a checkpoint to resume from. False moves an earlier run aside and
-            starts anew. None resumes if there is a checkpoint.
+            starts over. None resumes if there is a checkpoint.
         reporter: receives the progress of the run; None reports nothing.
         save_every: seconds between checkpoints within an epoch. Each epoch ends with a checkpoint,
             unless the last one is still being written and the epoch is not the best so far.

@@ -130,7 +130,9 @@ def _join(names: Sequence[str]) -> str:
 
 def _requested_size(recipe: Recipe) -> tuple[int, int] | None:
     """Return the size that a user asked for; a recipe's own size is for its own images."""
-    return (recipe.resize, recipe.resize) if recipe.resize and "resize" in recipe.asked else None
+    return (
+        (recipe.resize, recipe.resize) if recipe.resize and "resize" in recipe.overridden else None
+    )
 
 
 def _fitting_size(
@@ -166,7 +168,7 @@ def _read_parts(
         )
     folder = folder.expanduser()
     parts = folder_parts(folder)
-    unscored = "test" not in parts and "hold_out" not in recipe.asked
+    unscored = "test" not in parts and "hold_out" not in recipe.overridden
     hold_out = (recipe.hold_out or unscored) and not (unseen and "validation" not in parts)
     try:
         separate = not hold_out or "validation" in parts

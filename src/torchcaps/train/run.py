@@ -124,9 +124,9 @@ class Run:
         last_scored = self.progress.step - self.progress.unscored
         if leads:
             self.folder.forget_after(last_scored)
-        wanted = self.options.tensorboard and leads
-        board = Board(self.folder.path / "tensorboard", on=wanted, step=last_scored)
-        if wanted and board.writer is None:
+        log_events = self.options.tensorboard and leads
+        board = Board(self.folder.path / "tensorboard", on=log_events, step=last_scored)
+        if log_events and board.writer is None:
             self.reporter.say("tensorboard is not installed: no events are written")
         return board
 

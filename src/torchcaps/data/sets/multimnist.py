@@ -32,7 +32,7 @@ class MultiMNIST(FromDigits):
 
     Args:
         digits: the set that both digits come from.
-        pairs: number of fixed partners of each digit; None draws partners anew every epoch.
+        pairs: number of fixed partners of each digit; None draws new partners every epoch.
         shift: largest shift in pixels.
         pad: margin of the canvas around a digit's image, in pixels.
         merge: ``"clip"`` (the sum, at most 255) or ``"mean"`` (half of each).

@@ -23,7 +23,9 @@ def adapt(source: Network, **changes: Any) -> Network:
     assert source.name is not None
     network = build(source.name, **{**source.overrides, **changes})
     transfer(source, network)
-    LOG.warning("%s keeps the trained weights that fit; %s", source.name, say_anew(network))
+    LOG.warning(
+        "%s keeps the trained weights that fit; %s", source.name, describe_reinitialized(network)
+    )
     return network
 
 
@@ -31,7 +33,7 @@ def transfer(source: Network, network: Network) -> None:
     """Copy every tensor of the same name and shape; the others keep their random values.
 
     The network also takes over the preprocessing, and the class names if it has as many classes.
-    Its attribute ``started_anew`` names the tensors that were not copied.
+    Its attribute ``reinitialized`` names the tensors that were not copied.
     """
     if type(source) is not type(network):
         raise UsageError(
@@ -46,20 +48,20 @@ def transfer(source: Network, network: Network) -> None:
         if name in expected and expected[name].shape == tensor.shape
     }
     network.load_state_dict(fitting, strict=False)
-    network.started_anew = tuple(name for name in expected if name not in fitting)
+    network.reinitialized = tuple(name for name in expected if name not in fitting)
     network.preprocessing = _preprocessing_for(network, source.preprocessing)
     if source.n_classes == network.n_classes:
         network.class_names = source.class_names
 
 
-def say_anew(network: Network) -> str:
+def describe_reinitialized(network: Network) -> str:
     """Name the tensors that were not copied, in words."""
-    names = network.started_anew
+    names = network.reinitialized
     if not names:
-        return "nothing starts anew"
+        return "no tensor starts from random values"
     verb = "starts" if len(names) == 1 else "start"
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"{shown} {verb} anew"
+    return f"{shown} {verb} from random values"
 
 
 def _preprocessing_for(network: Network, known: Preprocessing | None) -> Preprocessing | None:

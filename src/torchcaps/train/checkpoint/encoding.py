@@ -87,9 +87,9 @@ def parse_header(data: bytes) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
 def check_shapes(data: bytes, expected: Mapping[str, Tensor]) -> None:
     """Refuse a safetensors file of other names, shapes or types than expected."""
     stored = parse_header(data)
-    own = {name: (tuple(t.shape), t.dtype) for name, t in expected.items()}
+    required = {name: (tuple(t.shape), t.dtype) for name, t in expected.items()}
     different = sorted(
-        name for name in stored.keys() | own.keys() if stored.get(name) != own.get(name)
+        name for name in stored.keys() | required.keys() if stored.get(name) != required.get(name)
     )
     if different:
         raise EncodingError(

@@ -127,7 +127,7 @@ def load_checkpoint(path: Path, *, model: Mapping[str, Tensor] | None = None) ->
                 tensors[name] = parse_tensors(contents[name])
     except EncodingError as error:
         raise CheckpointError(
-            f"{path} cannot be used: {error}; go back to another checkpoint or start anew"
+            f"{path} cannot be used: {error}; go back to another checkpoint or start over"
         ) from error
     return Checkpoint(step, tensors[MODEL], tensors[OPTIM], state)
 

@@ -75,8 +75,8 @@ def _recorded(network: nn.Module) -> Iterator[dict[str, Call]]:
     calls: dict[str, Call] = {}
 
     def listen(name: str, routing: Routing) -> None:
-        def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], routed: Any) -> None:
-            votes = named.get("votes", given[1] if len(given) > 1 else None)
+        def keep(_: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], routed: Any) -> None:
+            votes = named.get("votes", inputs[1] if len(inputs) > 1 else None)
             child = votes.child if isinstance(votes, Votes) else None
             if isinstance(routed, Routed):
                 calls[name] = Call(name, routing, routed, child)

@@ -89,13 +89,13 @@ def _contestants(paths: Sequence[Path], networks: Sequence[Network]) -> dict[str
     return {**named, "ensemble": Ensemble(networks)} if len(networks) > 1 else named
 
 
-def _remarks(file: Path, network: Network, own: Source | None) -> dict[str, Any]:
+def _remarks(file: Path, network: Network, images: Source | None) -> dict[str, Any]:
     """Return the recipe of shipped weights, and whether a user's images look inverted."""
     remarks: dict[str, Any] = {}
     if file.is_file() and (facts := describe(file)["trained"]):
         remarks["weights"] = facts.get("recipe")
     known = network.preprocessing
-    if own is not None and known and looks_inverted(first_pixels(own), known.background):
+    if images is not None and known and looks_inverted(first_pixels(images), known.background):
         remarks["looks_inverted"] = True
     return remarks
 
@@ -147,7 +147,7 @@ def _check_draws(draws: int, source: Source) -> int:
 
 def _recipe_and_images(
     asked: str | Recipe | None,
-    own: Path | None,
+    own_folder: Path | None,
     files: Sequence[Path],
     networks: Sequence[Network],
 ) -> tuple[Recipe, Path | None]:
@@ -155,9 +155,9 @@ def _recipe_and_images(
     loaded = asked if isinstance(asked, Recipe) else None
     is_own = loaded and all(description_of(file).get("recipe") == loaded.name for file in files)
     if asked is not None and not is_own:
-        return loaded or get(str(asked)), own
+        return loaded or get(str(asked)), own_folder
     recipe, trained_on = _common_recipe(files, networks, loaded)
-    return recipe, own or trained_on
+    return recipe, own_folder or trained_on
 
 
 def _common_recipe(
@@ -169,7 +169,7 @@ def _common_recipe(
     """
     first = find_recipe(files[0], networks[0], loaded)
     recipes = [first]
-    own = description_of(files[0]).get("data")
+    own_folder = description_of(files[0]).get("data")
     for file, network in zip(files[1:], networks[1:], strict=True):
         other = find_recipe(file, network, loaded)
         recipes.append(other)
@@ -179,13 +179,13 @@ def _common_recipe(
         )
         # a weight file does not say what it was trained on
         description = description_of(file)
-        if not same or (description and description.get("data") != own):
+        if not same or (description and description.get("data") != own_folder):
             raise UsageError(
                 f"{files[0]} and {file} were trained on images of different kinds: score them one "
                 "by one, or say with --recipe whose images to use"
             )
-    recipe = min(recipes, key=lambda one: (one.hold_out, "hold_out" not in one.asked))
-    return recipe, None if own is None else Path(own)
+    recipe = min(recipes, key=lambda one: (one.hold_out, "hold_out" not in one.overridden))
+    return recipe, None if own_folder is None else Path(own_folder)
 
 
 def _sources(
@@ -193,7 +193,7 @@ def _sources(
     files: Sequence[Path],
     networks: Sequence[Network],
     recipe: Recipe,
-    own: Path | None,
+    own_folder: Path | None,
     data_dir: Path | None,
     skip_bad: bool,
     notify: Callable[[str], None],
@@ -201,9 +201,9 @@ def _sources(
     """Load the images that all of these networks can be scored on."""
     trained_on: set[TrainedOn] = {"own"}
     classes: set[tuple[str, ...]] = set()
-    if own is not None:
+    if own_folder is not None:
         pairs = zip(files, networks, strict=True)
-        trained_on = {find_training_images(file, network, own) for file, network in pairs}
+        trained_on = {find_training_images(file, network, own_folder) for file, network in pairs}
         classes = {find_classes(file, recipe) for file in files} - {()}
     if len(trained_on) > 1 or len(classes) > 1:
         names = " and ".join(map(str, paths))
@@ -211,7 +211,7 @@ def _sources(
     sources = load_sources(
         recipe,
         root=data_dir,
-        own=own,
+        own_folder=own_folder,
         device=next(networks[0].parameters()).device,
         trained_on=trained_on.pop(),
         image_shape=networks[0].image_shape,
@@ -220,7 +220,7 @@ def _sources(
         like=networks[0].preprocessing if description_of(files[0]).get("from") else None,
     )
     remedy = "name another --recipe, or the folder of your own images with --data"
-    if own is not None:
+    if own_folder is not None:
         remedy = "give a folder that has them"
     for path, network in zip(paths, networks, strict=True):
         if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
@@ -235,8 +235,8 @@ def _sources(
 
 def _split(sources: Sources, split: str, owner: str) -> Source:
     """Return the test or the validation images."""
-    wanted, other = ("test", "validation")[:: 1 if split == "test" else -1]
-    source: Source | None = getattr(sources, wanted)
+    name, other = ("test", "validation")[:: 1 if split == "test" else -1]
+    source: Source | None = getattr(sources, name)
     if source is None:
         hint = (
             "" if getattr(sources, other) is None else f"; it has {other} images: --split {other}"

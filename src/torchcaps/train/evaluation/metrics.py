@@ -105,13 +105,13 @@ def confidences(scores: Tensor) -> Tensor:
 
 def calibration(confidence: Tensor, right: Tensor) -> tuple[float, list[Bin]]:
     """Return the expected calibration error in percent (Guo 2017, Eq. 5) and its bins."""
-    place = (confidence * BINS).long().clamp(max=BINS - 1)
+    bin_index = (confidence * BINS).long().clamp(max=BINS - 1)
     bins, error = [], 0.0
     for number in range(BINS):
-        chosen = place == number
-        if count := int(chosen.sum()):
-            mean = 100 * float(confidence[chosen].mean())
-            accuracy = 100 * float(right[chosen].float().mean())
+        in_bin = bin_index == number
+        if count := int(in_bin.sum()):
+            mean = 100 * float(confidence[in_bin].mean())
+            accuracy = 100 * float(right[in_bin].float().mean())
             bins.append(Bin(mean, accuracy, count))
             error += count * abs(mean - accuracy)
     return error / len(confidence), bins

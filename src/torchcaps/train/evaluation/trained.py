@@ -167,12 +167,12 @@ def check_recipe_known(path: Path) -> None:
         )
 
 
-def find_training_images(path: Path, network: Network, own: Path) -> TrainedOn:
+def find_training_images(path: Path, network: Network, own_folder: Path) -> TrainedOn:
     """Return which images a network was trained on, before it is shown a user's own."""
     if description := description_of(path):
         if (data := description.get("data")) is None:
             return "recipe"
-        return "own" if Path(data) == own.expanduser().resolve() else Path(data)
+        return "own" if Path(data) == own_folder.expanduser().resolve() else Path(data)
     # a file alone does not say; another shape than the published one comes from a user's images
     published = ZOO[str(network.name)]
     shape = (published.image_shape, published.n_classes)
@@ -189,16 +189,16 @@ def find_classes(path: Path, loaded: Recipe | None) -> tuple[str, ...]:
     return find(_recipe(str(description["recipe"]), loaded).dataset).classes
 
 
-def check_held_out(path: Path, own: Path) -> None:
+def check_held_out(path: Path, own_folder: Path) -> None:
     """Refuse a folder that is not the one a run held images out of.
 
     Its every tenth image may be one that the network was trained on.
     """
     before = description_of(path).get("files_sha256")
-    if before is None or "validation" in folder_parts(own):
+    if before is None or "validation" in folder_parts(own_folder):
         return
-    if before != describe_folder(own).get("files_sha256"):
+    if before != describe_folder(own_folder).get("files_sha256"):
         raise UsageError(
-            f"{own} has images of other names or sizes than {path} was trained on, so that those "
-            "it held out are not known: put them back, or give test images with --data"
+            f"{own_folder} has images of other names or sizes than {path} was trained on, so its "
+            "held-out images are unknown: restore them, or give test images with --data"
         )

@@ -88,17 +88,17 @@ class RunFolder:
             return None
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{self.path / name} cannot be read ({error}); start anew with --fresh"
+                f"{self.path / name} cannot be read ({error}); start over with --fresh"
             ) from None
         if not isinstance(content, dict):
             raise InputError(f"{self.path / name} is not what a run writes; use another folder")
         return content
 
-    def open(self, wanted: dict[str, Any], *, resume: bool | None) -> Path | None:
+    def open(self, expected: dict[str, Any], *, resume: bool | None) -> Path | None:
         """Lock the folder for a run; return the new folder of an earlier run that was moved aside.
 
         Args:
-            wanted: description of the run; a folder of another run is refused.
+            expected: description of the run; a folder of another run is refused.
             resume: True requires a checkpoint, False moves an earlier run aside, None resumes if it
                 can.
         """
@@ -108,29 +108,29 @@ class RunFolder:
         is_started = bool(checkpoints(self.checkpoints)) or self.is_finished
         before = self.description() if is_started else None
         if before is not None:
-            self._check_same(before, wanted)
+            self._check_same(before, expected)
         elif is_started:
             raise UsageError(
                 f"{self.path} holds a run and no run.json that says which: "
-                "choose another folder with --out, or start anew with --fresh"
+                "choose another folder with --out, or start over with --fresh"
             )
         if resume and not is_started:
             raise UsageError(f"{self.path} has no checkpoint to resume: leave --resume out")
         if before is None:
-            self.write("run.json", wanted)
+            self.write("run.json", expected)
         return aside
 
-    def _check_same(self, before: dict[str, Any], wanted: dict[str, Any]) -> None:
+    def _check_same(self, before: dict[str, Any], expected: dict[str, Any]) -> None:
         """Refuse a folder whose run differs from the wanted one."""
         if isinstance(before.get("settings"), dict):
             # a setting that is newer than the run has its present value, and speed may change
             settings = {k: v for k, v in before["settings"].items() if k not in SPEED_SETTINGS}
-            before["settings"] = wanted["settings"] | settings
-        for key, value in wanted.items():
+            before["settings"] = expected["settings"] | settings
+        for key, value in expected.items():
             if before.get(key, value if key in NEWER_KEYS else None) != value:
                 raise UsageError(
                     f"{self.path} holds a run with {_difference(key, before.get(key), value)}: "
-                    "choose another folder with --out, or start anew with --fresh"
+                    "choose another folder with --out, or start over with --fresh"
                 )
 
     def _acquire(self) -> None:
@@ -211,7 +211,7 @@ def _difference(key: str, before: object, now: object) -> str:
 def describe_run(
     recipe: Recipe,
     seed: int,
-    own: Path | None,
+    own_folder: Path | None,
     start_from: str | Path | None = None,
     *,
     skip_bad: bool = False,
@@ -221,19 +221,19 @@ def describe_run(
     Args:
         recipe: the recipe.
         seed: the seed.
-        own: the folder of the user's own images.
+        own_folder: the folder of the user's own images.
         skip_bad: whether files of this folder that are no images are left out.
         start_from: the weights that the run starts from.
     """
     run = {"recipe": recipe.name, "seed": seed, "settings": recipe.settings(), "data": None}
     run["from"] = None if start_from is None else _name_start(start_from)
-    if own is None:
+    if own_folder is None:
         return run
-    own = own.expanduser().resolve()
+    own_folder = own_folder.expanduser().resolve()
     # whether a tenth is held out where there is nothing else to score
-    hold_out = recipe.hold_out or "hold_out" not in recipe.asked
-    images = describe_folder(own) if own.is_dir() else {}
-    described = {**run, "data": str(own), "hold_out": hold_out, **images}
+    hold_out = recipe.hold_out or "hold_out" not in recipe.overridden
+    images = describe_folder(own_folder) if own_folder.is_dir() else {}
+    described = {**run, "data": str(own_folder), "hold_out": hold_out, **images}
     return {**described, "skip_bad": True} if skip_bad else described
 
 
