@@ -173,5 +173,6 @@ def _module_text(module: ModuleType) -> str:
         and (inspect.isclass(value) or inspect.isfunction(value))
         and value.__module__.startswith(module.__name__)
     ]
+    names.sort(key=lambda name: inspect.isabstract(getattr(module, name)))  # base classes last
     shown = f"`import {module.__name__}`\n\n{doc.partition(chr(10) * 2)[0]}\n\n"
     return shown + autodoc(module, names)

@@ -68,8 +68,8 @@ def _routing_page(cls: type[routing.Routing], path: Path, advice: str) -> str:
         + f"{markdown_table(('', ''), facts)}\n\n"
         + "## Equations beside code\n\n"
         + "::::::{grid} 1 1 2 2\n:class-container: beside\n\n"
-        + f":::::{{grid-item}}\n{_as_markdown(equations)}\n:::::\n\n"
-        + f":::::{{grid-item}}\nFrom `src/torchcaps/{path}`:\n\n"
+        + f":::::{{grid-item}}\n:columns: 12 12 5 5\n\n{_as_markdown(equations)}\n:::::\n\n"
+        + f":::::{{grid-item}}\n:columns: 12 12 7 7\n\nFrom `src/torchcaps/{path}`:\n\n"
         + "".join(f"```python\n{_without_docstring(one)}\n```\n\n" for one in _shown(module))
         + ":::::\n::::::\n\n"
         + f"## Deviations\n\n{_as_markdown(deviations[:1].upper() + deviations[1:])}\n\n"
@@ -115,7 +115,7 @@ def _as_markdown(notes: str) -> str:
     parts = []
     for part in notes.strip("\n").split("\n\n"):
         if part.startswith("    "):
-            parts.append(f"```text\n{inspect.cleandoc(part)}\n```")
+            parts.append(f"```text\n{_without_wide_gaps(inspect.cleandoc(part))}\n```")
         else:
             prose = re.sub(r":\w+:`(\w+)`", r"`\1`", part.replace("``", "`"))
             parts.append(re.sub(r"(?<=\s)(https?://\S+?)(?=[,.;)]?\s)", r"<\1>", f"{prose}\n"))
@@ -131,6 +131,21 @@ def routing_classes() -> list[type[routing.Routing]]:
         and issubclass(value, routing.Routing)
         and not inspect.isabstract(value)
     ]
+
+
+def _without_wide_gaps(equations: str) -> str:
+    """Narrow the gaps between columns of equations to three spaces."""
+    lines = equations.splitlines()
+    width = max(map(len, lines))
+    blank = "".join(
+        " " if all(line[column : column + 1] in ("", " ") for line in lines) else "x"
+        for column in range(width)
+    )
+    dropped = {c for gap in re.finditer(" {4,}", blank) for c in range(gap.start() + 3, gap.end())}
+    return "\n".join(
+        "".join(character for column, character in enumerate(line) if column not in dropped)
+        for line in lines
+    )
 
 
 def autodoc(module: ModuleType, names: list[str]) -> str:

@@ -81,7 +81,8 @@ print(f"{train(model, 150):.1f} % of 1,000 test digits")
 
 # %% [markdown]
 # The couplings say where each class gets its pose from. There is one for every position of the feature map, type of capsule and
-# class. We add up the types and show the map of the predicted class beside each digit:
+# class. We add up the types and show the map of the predicted class below each digit. Bright positions give more. After so few
+# steps the maps follow the strokes only loosely:
 
 # %%
 digits = next(iter(Batches(load("strokes", "test"), 5, transforms=transforms).epoch(0)))
