@@ -1,8 +1,8 @@
-"""Make the pictures of looking-inside.md: two shipped networks, and three small ones to compare.
+"""Make the pictures of looking-inside.md: shipped networks, and three small ones to compare.
 
     TORCHCAPS_DATA=... python docs/looking_inside.py --out docs/looking-inside
 
-Takes some twenty minutes of one CPU core. Small networks are trained once and kept in ``--keep``.
+Takes half an hour or more on one CPU core. Small networks are trained once and kept in ``--keep``.
 """
 
 import argparse
@@ -129,6 +129,10 @@ def main() -> None:
     pictures += figures.draw([pairs], only=("segmentation",), effort=effort)[0]
     together = ("alignment", "equivariance", "robustness", "adversarial")
     pictures += figures.draw([small, deep, cnn], only=together, effort=effort)[0]
+    more = figures.Effort(samples=2000, pairs=4000)
+    pictures += _renamed(figures.draw([digits], only=("equivariance",), effort=more)[0], "full")
+    choi = shipped("choi2019/mnist", "mnist")
+    pictures += _renamed(figures.draw([choi], only=("alignment",), effort=more)[0], "full")
     with tempfile.TemporaryDirectory() as folder:
         command = "python docs/looking_inside.py"
         figures.write_report(pictures, folder, title="Looking inside", command=command)
@@ -142,7 +146,7 @@ def main() -> None:
     data = {
         p.name: figures.plain(p.data)
         for p in pictures
-        if p.name
+        if p.name.removesuffix("-full")
         in (
             "logits",
             "entropy",
@@ -173,8 +177,8 @@ def _untrained(subject: Subject) -> object:
     """Alignment ratios of the same network before training."""
     torch.manual_seed(0)
     batch = subject.batch(200)
-    found = analysis.alignment(capsnet().eval(), batch.images, batch.labels)
-    return figures.plain(found.mean)
+    result = analysis.alignment(capsnet().eval(), batch.images, batch.labels)
+    return figures.plain(result.mean)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from helpers.documents import run_examples
+from helpers.prose import BUILT
 from torchcaps.cli import app
 from torchcaps.models.weights.pretrained import shipped
 from torchcaps.recipes import RECIPES
@@ -62,7 +63,7 @@ def test_networks_that_documents_open_by_name_are_shipped() -> None:
 def test_documents_fit_their_width() -> None:
     root = README.parent
     pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "docs").rglob("*.py")]
-    written = [page for page in pages if not {"_build", "_vendor", "generated"} & {*page.parts}]
+    written = [page for page in pages if not BUILT & {*page.parts}]
     assert len(written) > 20
     wide = [
         f"{page.relative_to(root)}:{number}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-BUILT = {"_build", "_vendor", "generated"}
+BUILT = {"_build", "_runtime", "_vendor", "generated"}
 WRITTEN_BY_SCRIPTS = {"RELIABILITY.md"}
 
 END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[\"'(\[*`\w])")
