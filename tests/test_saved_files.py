@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 import torchcaps as tc
-from helpers.saved_files import BROKEN_STEP, SAVED, SEED, release_recipe, sample
-from helpers.training import Listener, quick
+from helpers.runs.saved_files import BROKEN_STEP, SAVED, SEED, release_recipe, sample
+from helpers.runs.training import Listener, quick
 from torchcaps.train.outputs.folder import RunFolder
 
 VERSIONS = sorted(SAVED.iterdir())

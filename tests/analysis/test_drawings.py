@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.families import DECODED, family, overlapping, subject
+from helpers.networks.families import DECODED, family, overlapping, subject
 from torchcaps import analysis
 from torchcaps.analysis.perturbation import SHAPE, perturb_poses, step_scale
 from torchcaps.analysis.segmentation import Choice, match_order

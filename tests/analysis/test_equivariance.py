@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.families import FAMILIES, family, subject
+from helpers.networks.families import FAMILIES, family, subject
 from torchcaps import analysis
 from torchcaps.analysis.alignment import moved
 from torchcaps.analysis.equivariance import linear_r2

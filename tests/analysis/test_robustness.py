@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import torchcaps as tc
-from helpers.families import FAMILIES, family, subject
+from helpers.networks.families import FAMILIES, family, subject
 from torchcaps import analysis
 from torchcaps.analysis.robustness import CORRUPTIONS
 from torchcaps.data import CenterCrop, Normalize, Standardize

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.families import CAPSULES, ITERATED, family, subject
+from helpers.networks.families import CAPSULES, ITERATED, family, subject
 from torchcaps import analysis
 from torchcaps.analysis.parse import receptive_fields
 from torchcaps.analysis.routing import _use

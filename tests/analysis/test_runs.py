@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.families import family
-from helpers.run_folders import SPEED, write_run
+from helpers.networks.families import family
+from helpers.runs.folders import SPEED, write_run
 from torchcaps import analysis
 from torchcaps.data import CenterCrop, Normalize
 from torchcaps.results import read_speed

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.commands import invoke, one_sentence, refused
-from helpers.result_rows import row
+from helpers.runs.rows import row
 from torchcaps.campaign import Pace, Settings, State, plan, read_list, run_campaign
 from torchcaps.errors import TorchcapsError
 from torchcaps.recipes import get

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from helpers.commands import invoke, one_sentence
-from helpers.own_images import SMALL, draw, made
+from helpers.data.own_images import SMALL, draw, made
 from torchcaps.data import Batch, Batches
 from torchcaps.recipes import get
 from torchcaps.train.images import load_sources

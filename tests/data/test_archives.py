@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import helpers.data_files as files
+import helpers.data.files as files
 from torchcaps.data.archives import MAX_MEMBERS, extract
 from torchcaps.data.readers.bytes import FileFormatError
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from helpers.batches import ALL, draws, image_set, random_images
+from helpers.data.batches import ALL, draws, image_set, random_images
 from torchcaps.data import (
     Affine,
     Brightness,

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from helpers.batches import ALL, draws, image_set, random_images
+from helpers.data.batches import ALL, draws, image_set, random_images
 from helpers.processes import run_python
 from torchcaps.data import (
     Affine,

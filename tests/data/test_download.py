@@ -12,8 +12,8 @@ from typing import IO, Any
 
 import pytest
 
-import helpers.data_files as files
-from helpers.download_server import (
+import helpers.data.files as files
+from helpers.data.download_server import (
     CONTENT,
     fail_to_fetch,
     fetch_whole,

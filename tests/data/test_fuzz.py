@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import fuzz_data
+from helpers.data import fuzz_data
 
 
 @pytest.mark.parametrize("name", fuzz_data.TARGETS)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-import helpers.data_files as files
+import helpers.data.files as files
 from torchcaps.data import (
     FileFormatError,
     describe_folder,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
-from helpers.batches import image_set
+from helpers.data.batches import image_set
 from torchcaps.data import Batches, ImageSet, MultiMNIST, Strokes
 from torchcaps.data.dataset import Samples
 from torchcaps.preprocessing.steps import as_float

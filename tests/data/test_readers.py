@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-import helpers.data_files as files
+import helpers.data.files as files
 from torchcaps.data import (
     SETS,
     Description,

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from helpers.families import CAPSULES, DECODED, FAMILIES, ITERATED, subject
+from helpers.networks.families import CAPSULES, DECODED, FAMILIES, ITERATED, subject
 from helpers.repetitions import mark_slow_except
-from helpers.run_folders import SPEED, write_run
+from helpers.runs.folders import SPEED, write_run
 from torchcaps import analysis, figures
 from torchcaps.analysis.walk import Walk
 from torchcaps.cli import app

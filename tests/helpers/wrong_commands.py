@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from helpers.run_folders import write_run
+from helpers.runs.folders import write_run
 
 __all__ = ["COMMANDS", "write_files"]
 

@@ -17,7 +17,7 @@ import torch
 from torchcaps import kernels
 
 if TYPE_CHECKING:
-    from helpers.interpreter import Launch
+    from helpers.kernels.interpreter import Launch
 
 REASON = ""
 if sys.platform != "linux":
@@ -29,7 +29,7 @@ else:
     os.environ["TRITON_INTERPRET"] = "1"
     for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
         importlib.import_module(module.name)
-    from helpers.interpreter import refuse_strays, watch_launches
+    from helpers.kernels.interpreter import refuse_strays, watch_launches
 
     del os.environ["TRITON_INTERPRET"]
 

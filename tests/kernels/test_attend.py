@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, library
 
 import torchcaps as tc
-from helpers.kernel_cases import (
+from helpers.kernels.cases import (
     CASES,
     DTYPES,
     FUSED,

@@ -7,7 +7,7 @@ import pytest
 
 from helpers.processes import run_python
 
-SCRIPT = str(Path(__file__).parents[1] / "helpers/compile_kernels.py")
+SCRIPT = str(Path(__file__).parents[1] / "helpers/kernels/compilation.py")
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="Triton has no build for this system"
 )

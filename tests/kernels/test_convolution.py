@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, library
 
 import torchcaps as tc
-from helpers.kernel_cases import compare
+from helpers.kernels.cases import compare
 from helpers.repetitions import mark_slow_except
 from torchcaps.kernels import convolve
 from torchcaps.kernels.convolution import operator
 
 if TYPE_CHECKING:
-    from helpers.interpreter import Launch
+    from helpers.kernels.interpreter import Launch
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 

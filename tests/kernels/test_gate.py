@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.kernel_cases import FUSED, IMAGE, PAIRWISE
+from helpers.kernels.cases import FUSED, IMAGE, PAIRWISE
 from helpers.processes import run_python
 from helpers.routings import route, sizes_for
 from torchcaps import kernels
@@ -18,7 +18,7 @@ from torchcaps.routing import Sizes
 from torchcaps.votes import Votes, Window
 
 if TYPE_CHECKING:
-    from helpers.interpreter import Launch
+    from helpers.kernels.interpreter import Launch
 
 
 def test_importing_the_package_does_not_import_triton() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.kernel_cases import DTYPES, FUSED, IMAGE, Case, compare_routing
+from helpers.kernels.cases import DTYPES, FUSED, IMAGE, Case, compare_routing
 from helpers.repetitions import mark_slow_except
 from helpers.routings import route, sizes_for
 from torchcaps.layers.windows import same_child

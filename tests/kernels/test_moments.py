@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, library
 
 import torchcaps as tc
-from helpers.kernel_cases import (
+from helpers.kernels.cases import (
     CASES,
     DTYPES,
     FUSED,
@@ -23,7 +23,7 @@ from torchcaps.routing import RoutingFactory, Sizes
 from torchcaps.votes import Votes
 
 if TYPE_CHECKING:
-    from helpers.interpreter import Launch
+    from helpers.kernels.interpreter import Launch
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 

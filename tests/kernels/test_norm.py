@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, library
 
-from helpers.kernel_cases import compare
+from helpers.kernels.cases import compare
 from torchcaps.kernels import pose_norm
 
 pytestmark = pytest.mark.usefixtures("interpreter")

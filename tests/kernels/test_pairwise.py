@@ -10,7 +10,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
 import torchcaps as tc
-from helpers.kernel_cases import (
+from helpers.kernels.cases import (
     CASES,
     DTYPES,
     PAIRWISE,

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 import torchcaps as tc
-from helpers.networks import SmallNetwork
+from helpers.networks.published import SmallNetwork
 from helpers.routings import ROUTINGS, route
 from torchcaps.routing import Sizes
 

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 import torchcaps as tc
+from helpers.networks.windows import GEOMETRIES, grid, slow_windows
 from helpers.routings import ROUTINGS, route
-from helpers.windows import GEOMETRIES, grid, slow_windows
 from torchcaps.layers.windows import same_child
 from torchcaps.tensors import windows
 

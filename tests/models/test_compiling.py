@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from helpers.families import FAMILIES
+from helpers.networks.families import FAMILIES
 from helpers.repetitions import mark_slow_except
 
 MOST_COMPILATIONS = 3

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import torchcaps as tc
-from helpers.networks import example
+from helpers.networks.published import example
 from helpers.repetitions import mark_slow_except
 from torchcaps.models import ZOO
 from torchcaps.models.weights.files import describe

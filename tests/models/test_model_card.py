@@ -11,7 +11,7 @@ import torch
 import yaml
 
 import torchcaps as tc
-from helpers.run_folders import write_run
+from helpers.runs.folders import write_run
 from torchcaps.models.weights.card import dataset_of
 from torchcaps.models.weights.facts import has_recorded_weights
 from torchcaps.recipes import RECIPES

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import torchcaps as tc
-from helpers.networks import COUNTS, example
+from helpers.networks.published import COUNTS, example
 from helpers.repetitions import mark_slow_except
 from torchcaps.models import ZOO
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from helpers.training import BrokenError, break_at, quick, small
+from helpers.runs.training import BrokenError, break_at, quick, small
 from torchcaps import build
 from torchcaps.data import Batch
 from torchcaps.optim import Muon, orthogonal

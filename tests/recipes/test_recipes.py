@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchcaps as tc
-from helpers.batches import draws
-from helpers.networks import COUNTS
+from helpers.data.batches import draws
+from helpers.networks.published import COUNTS
 from torchcaps import data
 from torchcaps.data import augment, find
 from torchcaps.data.augment import as_float

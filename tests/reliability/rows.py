@@ -10,7 +10,7 @@ Trials = Callable[[int, int], Iterator[str]]
 
 @dataclass(frozen=True)
 class Row:
-    """A claim, how often it is tried, and where the trials are: ``module:function``."""
+    """A claim, how often it is tried, and where in `trials` they are: ``module:function``."""
 
     claim: str
     pr: int
@@ -19,7 +19,7 @@ class Row:
 
     def trials(self) -> Trials:
         module, _, function = self.where.partition(":")
-        found: Trials = getattr(import_module(f"reliability.{module}"), function)
+        found: Trials = getattr(import_module(f"reliability.trials.{module}"), function)
         return found
 
 

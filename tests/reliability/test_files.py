@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from helpers.processes import run_python
-from reliability import damage, disks, suites
 from reliability.rows import ROWS
 from reliability.scorecard import check_rows
+from reliability.trials import damage, disks, suites
 
 KILLS_OF_A_PLAIN_SAVE = """
 from pathlib import Path
-from reliability import kills
+from reliability.trials import kills
 from torchcaps.train.checkpoint.encoding import dump_json, dump_tensors
 from torchcaps.train.checkpoint.manifest import write_manifest
 

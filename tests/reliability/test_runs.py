@@ -1,4 +1,4 @@
-"""The scorecard's rows on whole runs, as often as every change is tried: see `reliability.runs`."""
+"""The scorecard's rows on whole runs, as often as every change is tried: see `trials.runs`."""
 
 import dataclasses
 import os
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from reliability import disks, options, poison, record
+from reliability import record
 from reliability.rows import ROWS
-from reliability.runs import ROUTINGS, prints
 from reliability.scorecard import check_rows
+from reliability.trials import disks, options, poison
+from reliability.trials.runs import ROUTINGS, prints
 from torchcaps.recipes import Recipe, get
 from torchcaps.train import InterruptedRunError, TrainOptions, train
 

@@ -1,9 +1,9 @@
-"""The scorecard's row on wrong tensors: see `reliability.tensors`."""
+"""The scorecard's row on wrong tensors: see `trials.tensors`."""
 
 import pytest
 
-from reliability import tensors
 from reliability.rows import ROWS
+from reliability.trials import tensors
 
 
 @pytest.mark.parametrize("place", tensors.PLACES)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.result_rows import row
+from helpers.runs.rows import row
 from torchcaps.papers import PAPERS
 from torchcaps.recipes import RECIPES
 from torchcaps.results import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.result_rows import row
+from helpers.runs.rows import row
 from torchcaps.results import ACCURACY, AccuracyRow, append_row, read_rows
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import given, settings, strategies as st
 
-from helpers.result_rows import row
+from helpers.runs.rows import row
 from torchcaps.results import (
     AccuracyRow,
     CurvePoint,

@@ -1,6 +1,6 @@
 """Networks that were trained as published and as today stand side by side, ahead of the rest."""
 
-from helpers.result_rows import row
+from helpers.runs.rows import row
 from torchcaps.results import markdown, text
 
 PUBLISHED = "zhao2020/cifar10"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
-from helpers.windows import GEOMETRIES, grid, slow_windows
+from helpers.networks.windows import GEOMETRIES, grid, slow_windows
 
 
 def slow_em(

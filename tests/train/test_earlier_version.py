@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import torchcaps as tc
-from helpers.training import Listener, quick
+from helpers.runs.training import Listener, quick
 from torchcaps.models.parts.backbones import ConvBackbone
 from torchcaps.recipes import Recipe, get
 from torchcaps.train.outputs.folder import RunFolder

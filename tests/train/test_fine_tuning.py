@@ -10,7 +10,7 @@ from PIL import Image
 
 import torchcaps as tc
 from helpers.commands import invoke, one_sentence
-from helpers.own_images import SMALL, draw, made
+from helpers.data.own_images import SMALL, draw, made
 from torchcaps.analysis import open_subject
 from torchcaps.analysis.subjects import Prepared
 from torchcaps.data import Batches, Normalize, load

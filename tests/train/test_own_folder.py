@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from helpers.commands import invoke, one_sentence
-from helpers.own_images import SMALL, draw, made
+from helpers.data.own_images import SMALL, draw, made
 from torchcaps import build, figures, load, load_weights, save
 from torchcaps.analysis import open_subject
 from torchcaps.data import find, load_folder

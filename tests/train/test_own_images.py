@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.commands import invoke, one_sentence
-from helpers.own_images import SMALL, draw, made
+from helpers.data.own_images import SMALL, draw, made
 from torchcaps import build, load, save
 from torchcaps.data import load_folder
 from torchcaps.recipes import get

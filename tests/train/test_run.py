@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers.training import BrokenError, Listener, break_at, metrics, quick, small
+from helpers.runs.training import BrokenError, Listener, break_at, metrics, quick, small
 from torchcaps import build, load
 from torchcaps.data import Batch
 from torchcaps.errors import UsageError

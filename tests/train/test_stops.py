@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
 from helpers.commands import invoke
-from helpers.training import Listener, quick
-from reliability.runs import prints
+from helpers.runs.training import Listener, quick
+from reliability.trials.runs import prints
 from torchcaps import load
 from torchcaps.errors import UsageError
 from torchcaps.recipes import Recipe, get

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from helpers.batches import ALL, image_set
+from helpers.data.batches import ALL, image_set
 from torchcaps.data import (
     AffnistStyle,
     Batches,

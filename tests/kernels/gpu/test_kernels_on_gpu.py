@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import torchcaps as tc
-from helpers.kernel_cases import (
+from helpers.kernels.cases import (
     CASES,
     FUSED,
     IMAGE,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.networks import SmallNetwork
+from helpers.networks.published import SmallNetwork
 from helpers.routings import ROUTINGS
 from torchcaps.models.parts.backbones import ImageConv2d
 

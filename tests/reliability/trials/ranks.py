@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from reliability.runs import ROUTINGS, arguments, newest, prints
+from reliability.trials.runs import ROUTINGS, arguments, newest, prints
 from torchcaps.train import CheckpointError
 from torchcaps.train.checkpoint.files import checkpoints
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import torch
 
-import helpers.download_server as downloads
+import helpers.data.download_server as downloads
 import torchcaps as tc
-from reliability.kills import content
-from reliability.runs import (
+from reliability.trials.kills import content
+from reliability.trials.runs import (
     ROUTINGS,
     arguments,
     forked,

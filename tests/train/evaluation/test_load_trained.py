@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.run_folders import write_run
+from helpers.runs.folders import write_run
 from torchcaps.data import Normalize
 from torchcaps.models.weights.files import describe, save_packed
 from torchcaps.models.weights.pretrained import shipped

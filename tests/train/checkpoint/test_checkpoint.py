@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers.checkpoints import save
+from helpers.runs.checkpoints import save
 from torchcaps.train.checkpoint import files as module
 from torchcaps.train.checkpoint.files import (
     Checkpoint,
@@ -113,7 +113,7 @@ def test_a_step_saved_again_replaces_the_old_one(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from helpers.checkpoints import save
+from helpers.runs.checkpoints import save
 
 real = Path.rename
 

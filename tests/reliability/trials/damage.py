@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reliability.kills import content
+from reliability.trials.kills import content
 from torchcaps.train.checkpoint.files import (
     CheckpointError,
     load_checkpoint,

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from reliability.runs import ROUTINGS, newest, prints, same
+from reliability.trials.runs import ROUTINGS, newest, prints, same
 from torchcaps.capsules import Routed
 from torchcaps.data import Batches, Draws
 from torchcaps.data.augment import as_float

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.training import Listener, metrics, quick, small
+from helpers.runs.training import Listener, metrics, quick, small
 from torchcaps import analysis
 from torchcaps.data import Batches, load
 from torchcaps.results import LayerRouting, RoutingPoint, describe_routing

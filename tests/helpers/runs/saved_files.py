@@ -1,6 +1,6 @@
 """The files that a release leaves for the tests of later ones.
 
-``python tests/helpers/saved_files.py`` writes those of this version into ``tests/saved``.
+``python tests/helpers/runs/saved_files.py`` writes those of this version into ``tests/saved``.
 """
 
 import json
@@ -10,21 +10,21 @@ from contextlib import suppress
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pytest
 import torch
 
 import torchcaps as tc
 from helpers.my_recipe import recipe as user_recipe
-from helpers.training import BrokenError, break_at, quick
+from helpers.runs.training import BrokenError, break_at, quick
 from torchcaps.data import Normalize
 from torchcaps.models.weights.files import save_packed
 from torchcaps.recipes import Recipe
 
 __all__ = ["BROKEN_STEP", "SAVED", "SEED", "release_recipe", "sample"]
 
-SAVED = Path(__file__).parents[1] / "saved"
+SAVED = Path(__file__).parents[2] / "saved"
 SEED = 3
 BROKEN_STEP = 6
 

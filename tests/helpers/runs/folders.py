@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import torchcaps as tc
-from helpers.result_rows import row as result_row
+from helpers.runs.rows import row as result_row
 from torchcaps.recipes import get
 
 SPEED = """\

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from helpers.commands import invoke, one_sentence
-from helpers.own_images import SMALL, draw
+from helpers.data.own_images import SMALL, draw
 from torchcaps.train.evaluation.metrics import Tally, calibration, compute_metrics, confidences
 
 SCORES = torch.tensor([[0.9, 0.1, 0.2], [0.8, 0.5, 0.1], [0.2, 0.7, 0.1], [0.1, 0.3, 0.4]])

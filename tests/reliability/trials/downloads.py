@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
-import helpers.download_server as downloads
+import helpers.data.download_server as downloads
 from torchcaps.data import DownloadError, transfer
 from torchcaps.data.download import Download
 

@@ -2,7 +2,7 @@
 
 Run as a script for the long version:
 
-    python tests/helpers/fuzz_data.py --mutations 1000000
+    python tests/helpers/data/fuzz_data.py --mutations 1000000
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-import helpers.data_files as files
+import helpers.data.files as files
 from torchcaps.data.archives import extract
 from torchcaps.data.readers.bytes import FileFormatError
 from torchcaps.data.readers.cifar import read_cifar_binary, read_cifar_pickle

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torchcaps as tc
-from helpers import fuzz_data
-from reliability.kills import content
+from helpers.data import fuzz_data
+from reliability.trials.kills import content
 from torchcaps.train.checkpoint.encoding import (
     EncodingError,
     dump_json,
@@ -19,10 +19,10 @@ from torchcaps.train.checkpoint.encoding import (
     parse_tensors as parse,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CHUNK = 2_000
 HOSTILE = (
-    "tests/train/test_checkpoint_hostile.py",
+    "tests/train/checkpoint/test_checkpoint_hostile.py",
     "tests/data/test_archives.py",
     "tests/data/test_readers.py",
     "tests/models/test_files.py",

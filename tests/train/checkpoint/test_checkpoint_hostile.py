@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.checkpoints import save
+from helpers.runs.checkpoints import save
 from torchcaps.train.checkpoint.files import CheckpointError, load_checkpoint
 
 
