@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,24 @@ import torch
 from safetensors.torch import load_file
 
 import torchcaps as tc
-from helpers.runs.saved_files import BROKEN_STEP, SAVED, SEED, release_recipe, sample
+from helpers.runs.saved_files import (
+    BROKEN_STEP,
+    SAVED,
+    SEED,
+    release_recipe,
+    sample,
+    user_network,
+)
 from helpers.runs.training import Listener, quick
 from torchcaps.train.outputs.folder import RunFolder
 
 VERSIONS = sorted(SAVED.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _user_network() -> Iterator[None]:
+    with user_network():
+        yield
 
 
 @pytest.fixture(params=VERSIONS, ids=lambda folder: folder.name)

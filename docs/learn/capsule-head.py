@@ -92,9 +92,9 @@ winners = out.scores.argmax(dim=1)
 couplings = out.couplings[0].unflatten(1, (7, 7, 8))  # [b h w i n]
 figure, axes = plt.subplots(2, 5, figsize=(8, 3.4))
 for (above, below), image, winner, shares in zip(axes.T, digits.images, winners, couplings):
-    above.imshow(image[0], cmap="gray")
+    above.imshow(image[0].numpy(), cmap="gray")
     above.set_title(f"read as {winner}")
-    below.imshow(shares[..., winner].sum(dim=-1), cmap="viridis")
+    below.imshow(shares[..., winner].sum(dim=-1).numpy(), cmap="viridis")
     above.set_axis_off()
     below.set_axis_off()
 plt.show()

@@ -59,7 +59,7 @@ for _ in range(3):
     logits = logits + torch.einsum("bije,bje->bij", votes, poses)
 
 figure, axis = plt.subplots(figsize=(6, 2.6))
-picture = axis.imshow(torch.stack(history), cmap="coolwarm", vmin=0, vmax=1)
+picture = axis.imshow(torch.stack(history).numpy(), cmap="coolwarm", vmin=0, vmax=1)
 axis.set_xlabel("child")
 axis.set_yticks(range(3), [f"iteration {step + 1}" for step in range(3)])
 figure.colorbar(picture, label="coupling to parent 0", shrink=0.8)

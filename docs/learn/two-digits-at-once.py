@@ -44,9 +44,10 @@ figure, axes = plt.subplots(2, len(chosen), figsize=(9, 3.2))
 for column, (image, drawings, names) in enumerate(
     zip(apart.images, apart.drawings, apart.chosen, strict=True)
 ):
-    axes[0, column].imshow(image[0], cmap="gray")
+    axes[0, column].imshow(image[0].numpy(), cmap="gray")
     first, second = drawings[:, 0]
-    axes[1, column].imshow(torch.stack([first, (first + second) / 2, second], dim=-1).clamp(0, 1))
+    colors = torch.stack([first, (first + second) / 2, second], dim=-1).clamp(0, 1)
+    axes[1, column].imshow(colors.numpy())
     axes[1, column].set_title(f"{names[0]} and {names[1]}")
 for axis in axes.flat:
     axis.set_axis_off()

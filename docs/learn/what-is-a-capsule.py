@@ -34,7 +34,7 @@ print("lengths of the first image:", [round(n, 2) for n in lengths[0].tolist()])
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6))
-left.imshow(images[0, 0], cmap="gray")
+left.imshow(images[0, 0].numpy(), cmap="gray")
 left.set_axis_off()
 right.bar(range(10), out.scores[0])
 right.set_xticks(range(10))
@@ -54,7 +54,7 @@ drawings = moved.drawings[0]  # one row for each of the 16 numbers
 figure, axes = plt.subplots(4, drawings.shape[1], figsize=(9, 3.6))
 for row, dimension in zip(axes, (0, 4, 8, 12), strict=True):
     for axis, drawing in zip(row, drawings[dimension], strict=True):
-        axis.imshow(drawing[0], cmap="gray")
+        axis.imshow(drawing[0].numpy(), cmap="gray")
         axis.set(xticks=[], yticks=[])
     row[0].set_ylabel(f"number {dimension}", rotation=0, ha="right", va="center")
 figure.supxlabel("from 0.25 less to 0.25 more")

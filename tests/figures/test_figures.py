@@ -343,13 +343,20 @@ def test_the_walk_through_quotes_pictures_and_numbers_that_are_there() -> None:
     assert len(names) == 5
     for name in names:
         assert re.search(rf"^\| {name} \|.*\| {numbers[name]} %", text, re.MULTILINE), name
+    small, pixels = (numbers["equivariance"][name]["r2"] for name in ("small CapsNet", "pixels"))
+    full = numbers["equivariance-full"]["sabour2017-mnist-modern"]["r2"]
     quoted = [
-        f"reaches {numbers['segmentation']['labels']['iou']:.3f}",
+        f"true digits is {numbers['segmentation']['labels']['iou']:.3f}",
         f"with {numbers['segmentation']['absent']['ink'][1]:.2f} of the ink",
-        f"{numbers['logits'][0]['changes'][0]:.3f} at first",
-        f"{numbers['logits'][0]['changes'][-1]:.3f} in the fifth",
+        f"agreement, {numbers['logits'][0]['changes'][0]:.4f} in the first",
+        f"and {numbers['logits'][0]['changes'][-1]:.4f} in the fifth",
+        f"changes by {numbers['logits'][0]['poses'][0]:.4f} in the first",
+        f"by {numbers['logits'][0]['poses'][-1]:.4f} in the fifth",
         f"{numbers['entropy'][0]['entropies'][-1]:.4f} in three iterations",
-        f"some rotation ({numbers['equivariance']['small CapsNet']['r2'][2]:.2f})",
+        f"position ({full[0]:.2f} and {full[1]:.2f}), thickness ({full[6]:.2f})",
+        f"rotation ({full[2]:.2f}), scale ({full[3]:.2f} and {full[4]:.2f})",
+        f"and shear ({full[5]:.2f})",
+        f"({pixels[6]:.2f} against {small[6]:.2f}; 2,000 pairs)",
     ]
     for low, high, name in spans(numbers):
         quoted.append(f"{name} {low:.2f} to {high:.2f}")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import final
 
-import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output, Routed
@@ -102,12 +101,12 @@ class PoselessCapsules(CapsuleLayer):
     def __init__(self, n_children: int, n_parents: int) -> None:
         super().__init__()
         self.routing = SelfRouting(Sizes(n_children, n_parents, D_POSE, 1), bias=True)
-        self.register_buffer("weight", torch.zeros(1, n_parents, D_POSE, 1), persistent=False)
 
     def votes(self, children: Capsules | Routed) -> Votes:
         """Return votes of 1, whatever the pose."""
         poses = Capsules(children.poses).flat().poses
-        return Votes(poses, self.weight.to(poses.dtype), bias=poses.new_ones(1, 1, 1))
+        weight = poses.new_zeros(1, self.routing.sizes.n_parents, D_POSE, 1)
+        return Votes(poses, weight, bias=poses.new_ones(1, 1, 1))
 
     def forward(self, children: Capsules | Routed) -> Routed:
         """Return the activations of the parents."""

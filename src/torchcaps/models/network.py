@@ -256,15 +256,22 @@ def predict(
         raise UsageError(f"scores must be [batch classes], not {list(scores.shape)}")
     if top is not None and threshold is not None:
         raise UsageError("give top or threshold, not both")
+    if threshold is not None and not (isinstance(threshold, float | int) and 0 < threshold < 1):
+        raise UsageError(f"threshold must be between 0 and 1, not {threshold!r}")
+    if top is not None and (type(top) is not int or not 1 <= top <= scores.shape[1]):
+        raise UsageError(f"top must be between 1 and {scores.shape[1]} classes, not {top!r}")
     if not torch.compiler.is_compiling() and scores.device.type == "cpu" and scores.isnan().any():
         raise InputError("scores are NaN: look for NaN in the images and in the weights")
+    return choose_classes(scores, top=top, threshold=threshold)
+
+
+def choose_classes(
+    scores: Tensor, *, top: int | None = None, threshold: float | None = None
+) -> Tensor:
+    """Choose classes as :func:`predict` does, whatever the arguments and the scores are."""
     if threshold is not None:
-        if not isinstance(threshold, float | int) or not 0 < threshold < 1:
-            raise UsageError(f"threshold must be between 0 and 1, not {threshold!r}")
         return (scores.sigmoid() > threshold).long()
     if top is None:
         return scores.argmax(dim=-1)
-    if type(top) is not int or not 1 <= top <= scores.shape[1]:
-        raise UsageError(f"top must be between 1 and {scores.shape[1]} classes, not {top!r}")
     chosen = scores.topk(top, dim=-1).indices
     return torch.zeros_like(scores, dtype=torch.long).scatter(1, chosen, 1)

@@ -6,7 +6,8 @@
 import json
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -16,17 +17,29 @@ import pytest
 import torch
 
 import torchcaps as tc
-from helpers.my_recipe import recipe as user_recipe
+from helpers.registry import restored_zoo
 from helpers.runs.training import BrokenError, break_at, quick
 from torchcaps.data import Normalize
 from torchcaps.models.weights.files import save_packed
 from torchcaps.recipes import Recipe
 
-__all__ = ["BROKEN_STEP", "SAVED", "SEED", "release_recipe", "sample"]
+with restored_zoo():  # importing the file of a user registers its network
+    from helpers.my_recipe import TinyNet
+    from helpers.my_recipe import recipe as user_recipe
+
+__all__ = ["BROKEN_STEP", "SAVED", "SEED", "release_recipe", "sample", "user_network"]
 
 SAVED = Path(__file__).parents[2] / "saved"
 SEED = 3
 BROKEN_STEP = 6
+
+
+@contextmanager
+def user_network() -> Iterator[None]:
+    """Register the network of the saved runs inside."""
+    with restored_zoo():
+        tc.register_network("me/tiny", TinyNet, image_shape=(1, 28, 28))
+        yield
 
 
 def release_recipe() -> Recipe:
@@ -66,4 +79,5 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(SAVED / tc.__version__.partition(".dev")[0])
+    with user_network():
+        write(SAVED / tc.__version__.partition(".dev")[0])

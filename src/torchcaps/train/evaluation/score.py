@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Output
 from torchcaps.data import Batch, Batches, Source, Transform
-from torchcaps.models import predict
+from torchcaps.models.network import choose_classes
 from torchcaps.recipes import Measure
 from torchcaps.train.process import Process
 
@@ -35,8 +35,10 @@ def targets_of(batch: Batch, n_classes: int) -> Tensor:
 def predictions(scores: Tensor, measure: Measure) -> Tensor:
     """Return the best class ``[b]``, or zeros and ones ``[b n]`` where images show several."""
     if measure == "top1":
-        return predict(scores)
-    return predict(scores, top=2) if measure == "top2" else predict(scores, threshold=0.5)
+        return choose_classes(scores)
+    if measure == "top2":
+        return choose_classes(scores, top=2)
+    return choose_classes(scores, threshold=0.5)
 
 
 def right(scores: Tensor, targets: Tensor, measure: Measure) -> Tensor:
