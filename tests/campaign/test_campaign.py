@@ -2,22 +2,39 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from helpers.commands import invoke, one_sentence, refused
 from helpers.runs.rows import row
-from torchcaps.campaign import Pace, Settings, State, plan, read_list, run_campaign
+from torchcaps.campaign import (
+    Pace,
+    Settings,
+    State,
+    Worker,
+    plan,
+    read_list,
+    run_campaign,
+    write_estimates,
+)
+from torchcaps.campaign.entries import read_sections
+from torchcaps.campaign.runner import free_slots
+from torchcaps.cli.campaign import make_table
+from torchcaps.cli.results import CAMPAIGN_GPU
 from torchcaps.errors import TorchcapsError
 from torchcaps.recipes import get
 from torchcaps.results import CurvePoint, read_rows
 
 ROOT = Path(__file__).parents[2]
+CAMPAIGN = ROOT / "benchmarks/campaign.txt"
 SHORT = "demo/strokes-dynamic seeds=0-1 limit=128 test_limit=64 batch_size=32\n"
 LONG = "demo/strokes-pairwise limit=640 test_limit=64 batch_size=32 epochs=4000\n"
 
@@ -63,9 +80,67 @@ def test_a_missing_list_and_too_short_a_time_get_one_sentence(tmp_path: Path) ->
 
 
 def test_the_campaign_list_of_the_repository_is_valid() -> None:
-    entries = read_list(ROOT / "benchmarks/campaign.txt")
-    assert len(entries) > 50
+    entries = read_list(CAMPAIGN)
+    assert len(entries) > 150
     assert entries[0].name.startswith("tsai2020/cifar100-resnet seed 0")
+    titles = [title for title in read_sections(CAMPAIGN) if title]
+    assert [int(title.partition(".")[0]) for title in titles] == list(range(1, 19))
+
+
+def test_runs_of_papers_that_print_their_best_epoch_watch_their_test_score() -> None:
+    blind = {
+        entry.name
+        for entry in read_list(CAMPAIGN)
+        if entry.recipe.published.is_best_epoch
+        and not entry.recipe.name.endswith("-modern")
+        and "watch-test" not in entry.flags
+    }
+    assert blind == set()
+
+
+def test_the_estimates_of_the_list_are_those_of_the_record(tmp_path: Path) -> None:
+    page = Path(shutil.copy(ROOT / "benchmarks/README.md", tmp_path))
+    rows = read_rows(ROOT / "results/accuracy.csv")
+    assert not write_estimates(page, CAMPAIGN, rows, CAMPAIGN_GPU), "run torchcaps results --write"
+
+
+def test_a_section_takes_the_time_of_its_known_runs(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- plan -->\n<!-- /plan -->\n")
+    lines = ("# 1. Known\n", "zhao2020/cifar10 seeds=0-1 epochs=60\n", "# 2. Empty\n")
+    path = write_list(tmp_path, *lines, "# 3. Unknown\n", "sabour2017/mnist\n")
+    known = row("zhao2020/cifar10", test=90.0, seconds=500.0, epochs=50, gpu="H200")
+    assert write_estimates(page, path, [known], "H200")
+    cells = ["| 1. Known | 2 | 20 | 0 |", "| 3. Unknown | 1 | ? | 1 |"]
+    assert page.read_text().splitlines()[3:-1] == cells
+
+
+def test_runs_go_to_the_device_with_most_free_slots() -> None:
+    slots = Settings(parallel=2, devices=("cuda:0", "cuda:1", "cuda:2")).slots
+    assert slots == ["cuda:0", "cuda:1", "cuda:2"] * 2
+    assert free_slots(slots, []) == slots
+    busy = ["cuda:0", "cuda:0", "cuda:2"]
+    assert free_slots(slots, busy) == ["cuda:1", "cuda:1", "cuda:2"]
+    assert free_slots(slots, slots) == []
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_the_live_table_fits_a_terminal_and_counts_what_it_hides(
+    count: int, tmp_path: Path
+) -> None:
+    entries = read_list(write_list(tmp_path, f"demo/mnist-dynamic seeds=0-{count - 1} limit=64\n"))
+    workers = [Worker(entry, tmp_path / "runs", tmp_path / "rows.csv") for entry in entries]
+    workers[-1].state = State.RUNNING
+    workers[-2].state = State.FAILED
+    console = Console(width=80, file=StringIO())
+    console.print(make_table(workers, Pace()))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = shown.splitlines()
+    assert len(lines) <= 10
+    assert all(len(line) <= 80 for line in lines)
+    assert f"1 running, {count - 2} waiting, 1 failed" in shown
+    assert f"seed {count - 1}" in shown
+    assert ("seed 0" in shown) is (count == 3)
 
 
 def test_a_pace_is_that_of_the_recipe_then_that_of_its_network() -> None:
@@ -177,3 +252,24 @@ def test_the_time_limit_saves_what_is_unfinished(tmp_path: Path) -> None:
     assert time.monotonic() - started < 45
     assert worker.state is State.SAVED
     assert worker.curve()
+
+
+@pytest.mark.slow
+def test_a_killed_campaign_loses_nothing(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "demo/strokes-dynamic limit=640 test_limit=64 epochs=8\n")
+    runs, record = tmp_path / "runs", tmp_path / "rows.csv"
+    command = [sys.executable, "-m", "torchcaps", "campaign", str(path), "--device", "cpu"]
+    command += ["--out", str(runs), "--results", str(record)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 90
+    while time.monotonic() < end and not list(runs.rglob("metrics.jsonl")):
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    assert not record.exists()
+    settings = Settings(devices=("cpu",), runs=runs, record=record)
+    (worker,) = run_campaign(read_list(path), settings)
+    assert worker.state is State.FINISHED
+    assert [point.epoch for point in worker.curve()] == list(range(1, 9))
+    assert len(read_rows(record)) == 1

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ SEEDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 MAX_SEEDS = 1000
 FLAGS = ("watch-test", "deterministic")
 """Options of ``torchcaps train`` that a line may ask for with ``=yes``."""
+
+HEADING = re.compile(r"# (\d+\. .+)")
+"""A comment that starts a section, such as ``# 3. MultiMNIST``."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +59,36 @@ def read_list(path: str | Path) -> list[Entry]:
     Each line names a recipe, then optional words: ``seeds=0-2,5``, settings such as ``epochs=5``,
     ``watch-test=yes`` and ``deterministic=yes``. A ``#`` starts a comment.
     """
-    path = Path(path)
+    entries = [entry for section in read_sections(path).values() for entry in section]
+    if not entries:
+        raise InputError(f"the list {path} names no recipe: write one per line")
+    names = Counter(entry.name for entry in entries)
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        raise UsageError(f"{path} names {twice[0]} twice: remove one of the lines")
+    return entries
+
+
+def read_sections(path: str | Path) -> dict[str, list[Entry]]:
+    """Return the runs of a list by section; lines before the first heading are in section ""."""
+    sections: dict[str, list[Entry]] = {"": []}
+    section = ""
+    for number, line in enumerate(_read_lines(path), 1):
+        if heading := HEADING.fullmatch(line):
+            section = heading[1]
+            sections.setdefault(section, [])
+        try:
+            sections[section] += parse_line(line)
+        except (TorchcapsError, ValueError) as error:
+            raise UsageError(f"{path}, line {number}: {error}") from None
+    return sections
+
+
+def _read_lines(path: str | Path) -> list[str]:
     try:
-        lines = path.read_text().splitlines()
+        return Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise InputError(f"the list {path} cannot be read: {reason}") from None
-    entries: list[Entry] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            entries += parse_line(line)
-        except (TorchcapsError, ValueError) as error:
-            raise UsageError(f"{path}, line {number}: {error}") from None
-    if not entries:
-        raise InputError(f"the list {path} names no recipe: write one per line")
-    twice = {entry.name for entry in entries if sum(e.name == entry.name for e in entries) > 1}
-    if twice:
-        raise UsageError(f"{path} names {min(twice)} twice: remove one of the lines")
-    return entries
 
 
 def parse_line(line: str) -> Iterator[Entry]:

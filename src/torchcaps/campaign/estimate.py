@@ -1,10 +1,15 @@
 """The time that a run needs, from recorded rows and from its own curve."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from torchcaps.campaign.entries import Entry, read_sections
 from torchcaps.recipes import RECIPES, Recipe
 from torchcaps.results import AccuracyRow, CurvePoint
+from torchcaps.results.tables import markdown_table, write_between
+
+HEADINGS = ("section", "runs", "minutes", "runs of unknown time")
 
 FIRST_EPOCHS = 2
 """Epochs of a resumed run whose own pace is not trusted, for they may include compilation."""
@@ -36,6 +41,26 @@ class Pace:
         done = curve[-1].epoch if curve else 0
         pace = measured_pace(curve) or self.seconds_per_epoch(recipe, gpu)
         return None if pace is None else max(0, recipe.epochs - done) * pace
+
+
+def write_estimates(
+    page: str | Path, list_path: str | Path, rows: Sequence[AccuracyRow], gpu: str
+) -> bool:
+    """Write the minutes of each section of a list between the marks ``plan`` of a page."""
+    table = estimate_sections(read_sections(list_path), Pace(rows), gpu)
+    return write_between(page, "plan", table)
+
+
+def estimate_sections(sections: Mapping[str, Sequence[Entry]], pace: Pace, gpu: str) -> str:
+    """Return a table of the minutes that the runs of each section take, one after the other."""
+    cells = []
+    for title, entries in sections.items():
+        if entries:
+            times = [pace.seconds_left(entry.recipe, (), gpu) for entry in entries]
+            known = [seconds for seconds in times if seconds is not None]
+            minutes = f"{sum(known) / 60:,.0f}" if known else "?"
+            cells.append((title, str(len(times)), minutes, str(len(times) - len(known))))
+    return markdown_table(HEADINGS, cells)
 
 
 def measured_pace(curve: Sequence[CurvePoint]) -> float | None:

@@ -1,6 +1,7 @@
 """The runner of a campaign: fills its slots, keeps to its time limit, and stops cleanly."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,8 @@ class Settings:
 
     @property
     def slots(self) -> list[str]:
-        """The device of each place."""
-        return [device for device in self.devices or find_devices() for _ in range(self.parallel)]
+        """The device of each slot; neighboring slots are on different devices."""
+        return [*(self.devices or find_devices())] * self.parallel
 
     @property
     def seconds(self) -> float:
@@ -74,7 +75,8 @@ def run_campaign(
     """Train the runs of a campaign that are not finished, and return all of them.
 
     A failed run does not stop the others. At the time limit, and after Ctrl-C or SIGTERM, every
-    run saves a checkpoint. The next call with the same run folders resumes them.
+    run saves a checkpoint. The next call with the same run folders resumes them. It waits for runs
+    that still go on because their campaign was killed.
 
     Args:
         entries: the runs, the most important first.
@@ -92,10 +94,10 @@ def run_campaign(
             while not stop.signal and time.monotonic() - started < settings.seconds:
                 _fill(workers, settings, settings.seconds - (time.monotonic() - started))
                 show(workers)
-                if not any(worker.poll() is State.RUNNING for worker in workers):
-                    if not _can_start(workers, settings.seconds - (time.monotonic() - started)):
-                        break
-                    continue
+                running = [worker for worker in workers if worker.poll() is State.RUNNING]
+                left_s = settings.seconds - (time.monotonic() - started)
+                if not running and not _can_start(workers, left_s):
+                    break
                 time.sleep(POLL_S)
         finally:
             _finish(workers, settings.grace_s, show)
@@ -103,18 +105,35 @@ def run_campaign(
     return workers
 
 
+def free_slots(slots: Sequence[str], running: Sequence[str]) -> list[str]:
+    """Return the devices of the free slots, the device with most of them first.
+
+    Args:
+        slots: the device of each slot.
+        running: the device of each run that is running.
+    """
+    free = Counter(slots)
+    free.subtract(running)
+    order = []
+    while free.total() > 0:
+        device, _ = free.most_common(1)[0]
+        order.append(device)
+        free[device] -= 1
+    return order
+
+
 def _can_start(workers: Sequence[Worker], seconds: float) -> bool:
     return seconds >= LEAST_S and any(worker.state is State.WAITING for worker in workers)
 
 
 def _fill(workers: Sequence[Worker], settings: Settings, seconds: float) -> None:
-    """Start waiting runs in free slots."""
-    free = settings.slots
+    """Start waiting runs in free slots, except those that a killed campaign left running."""
+    running = [worker.device for worker in workers if worker.state is State.RUNNING]
+    free = free_slots(settings.slots, running)
+    if seconds < LEAST_S:
+        return
     for worker in workers:
-        if worker.state is State.RUNNING:
-            free.remove(worker.device)
-    for worker in workers:
-        if free and worker.state is State.WAITING and seconds >= LEAST_S:
+        if free and worker.state is State.WAITING and not worker.is_left_over():
             worker.start(free.pop(0), settings.data_dir)
 
 

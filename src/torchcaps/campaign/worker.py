@@ -67,6 +67,10 @@ class Worker:
             self._curve, self._curve_bytes = folder.curve() if size else [], size
         return self._curve
 
+    def is_left_over(self) -> bool:
+        """Return whether the run goes on without its campaign, which was killed."""
+        return self.process is None and RunFolder(self.path).is_in_use()
+
     def command(self, device: str, data_dir: Path | None) -> list[str]:
         """Return the command that trains the run on a device."""
         words = ["train", self.entry.source, "--seed", str(self.entry.seed), "--no-tensorboard"]

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from torchcaps.campaign import Entry, Pace, Worker
 
 RECORD = Path("results/accuracy.csv")
+MAX_SHOWN = 8
+"""Runs of a list whose live table has a row for each of them."""
 
 
 def campaign(
@@ -118,7 +121,7 @@ def _shown(pace: "Pace", *, quiet: bool) -> "Iterator[Callable[[Sequence[Worker]
         def show(workers: "Sequence[Worker]") -> None:
             nonlocal shown
             if time.monotonic() - shown >= 0.5:
-                live.update(_table(workers, pace))
+                live.update(make_table(workers, pace))
                 shown = time.monotonic()
 
         yield show
@@ -153,12 +156,15 @@ def _accuracy(worker: "Worker") -> str:
     return ""
 
 
-def _table(workers: "Sequence[Worker]", pace: "Pace") -> "Table":
+def make_table(workers: "Sequence[Worker]", pace: "Pace") -> "Table":
+    """Return a row per run; of a long list, the runs that are running or have failed."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, caption=_counts(workers), caption_justify="left")
     for heading in ("run", "device", "state", "epoch", "accuracy", "left"):
         table.add_column(heading, justify="right" if heading in ("epoch", "left") else "left")
+    if len(workers) > MAX_SHOWN:
+        workers = [worker for worker in workers if worker.state in ("running", "failed")]
     for worker in workers:
         curve, recipe = worker.curve(), worker.entry.recipe
         needed = pace.seconds_left(recipe, curve, _gpu(worker.device or "cpu"))
@@ -168,9 +174,16 @@ def _table(workers: "Sequence[Worker]", pace: "Pace") -> "Table":
             worker.state,
             f"{curve[-1].epoch if curve else 0}/{recipe.epochs}",
             _accuracy(worker),
-            "" if worker.state == "finished" else _time(needed),
+            "" if worker.state in ("finished", "failed") else _time(needed),
         )
     return table
+
+
+def _counts(workers: "Sequence[Worker]") -> str:
+    """Return how many runs are in each state, such as ``2 finished, 1 failed``."""
+    counts = Counter(worker.state.value for worker in workers)
+    states = ("running", "finished", "saved", "waiting", "failed")
+    return ", ".join(f"{counts[state]} {state}" for state in states if counts[state])
 
 
 def _facts(worker: "Worker") -> dict[str, Any]:
@@ -188,10 +201,7 @@ def _print_end(workers: "Sequence[Worker]", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([_facts(worker) for worker in workers], indent=2))
     else:
-        counts = dict.fromkeys(("finished", "saved", "waiting", "failed"), 0)
-        for worker in workers:
-            counts[worker.state] += 1
-        typer.echo(", ".join(f"{count} {state}" for state, count in counts.items() if count))
+        typer.echo(_counts(workers))
     failed = [worker for worker in workers if worker.state == "failed"]
     for worker in failed:
         typer.echo(f"{worker.entry.name} failed: {worker.problem} (see {worker.log})", err=True)

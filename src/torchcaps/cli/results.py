@@ -10,6 +10,8 @@ from torchcaps.cli.shared import DataDir, Device, Json
 from torchcaps.errors import InputError
 
 SPEED = Path("results/speed.csv")
+CAMPAIGN_GPU = "NVIDIA H200"
+"""The GPU for which ``benchmarks/README.md`` estimates the campaign."""
 
 Record = Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")]
 Write = Annotated[
@@ -100,6 +102,7 @@ def ship(
 
 
 def _write_tables(record: Path) -> None:
+    from torchcaps.campaign import write_estimates
     from torchcaps.models.weights.pretrained import facts
     from torchcaps.papers import PAPERS
     from torchcaps.results import (
@@ -120,3 +123,4 @@ def _write_tables(record: Path) -> None:
     write_runs("docs/runs.md", rows)
     for paper in PAPERS:
         write_paper(paper, f"docs/papers/{paper}.md", evidence)
+    write_estimates("benchmarks/README.md", "benchmarks/campaign.txt", rows, CAMPAIGN_GPU)

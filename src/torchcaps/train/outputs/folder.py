@@ -146,6 +146,16 @@ class RunFolder:
                 f"{self.path} cannot be written ({error.strerror}); choose another with --out"
             ) from None
 
+    def is_in_use(self) -> bool:
+        """Return whether a process is training into the folder."""
+        path = self.path / ".lock"
+        try:
+            if path.exists():
+                FileLock(path).acquire(timeout=0).lock.release()
+        except Timeout:
+            return True
+        return False
+
     def close(self) -> None:
         """Unlock the folder."""
         if self._lock is not None:
