@@ -16,7 +16,7 @@ CAMPAIGN_GPU = "NVIDIA H200"
 Record = Annotated[Path, typer.Option("--results", help="The CSV of finished runs.")]
 Write = Annotated[
     bool,
-    typer.Option("--write", help="Write the tables of README.md and docs too."),
+    typer.Option("--write", help="Write the tables and pictures of README.md and docs too."),
 ]
 
 
@@ -103,6 +103,7 @@ def ship(
 
 def _write_tables(record: Path) -> None:
     from torchcaps.campaign import write_estimates
+    from torchcaps.figures.papers import DRAWINGS, write_pictures
     from torchcaps.models.weights.pretrained import facts
     from torchcaps.papers import PAPERS
     from torchcaps.results import (
@@ -123,4 +124,6 @@ def _write_tables(record: Path) -> None:
     write_runs("docs/runs.md", rows)
     for paper in PAPERS:
         write_paper(paper, f"docs/papers/{paper}.md", evidence)
+    for paper in DRAWINGS:
+        write_pictures(paper, f"docs/papers/{paper}.md", record)
     write_estimates("benchmarks/README.md", "benchmarks/campaign.txt", rows, CAMPAIGN_GPU)

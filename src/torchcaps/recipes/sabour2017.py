@@ -209,6 +209,12 @@ def _other_sets(mnist: Recipe) -> list[Recipe]:
         epochs=1_538,
         ensemble=7,
     )
+    once = cifar10.variant(
+        "sabour2017/cifar10-1",
+        published=Published("Figure A.2", what="training loss, one network"),
+        iterations=1,
+        ensemble=1,
+    )
     smallnorb = mnist.variant(
         "sabour2017/smallnorb",
         network="sabour2017/smallnorb",
@@ -232,7 +238,7 @@ def _other_sets(mnist: Recipe) -> list[Recipe]:
         reconstruction_weight=0.0,
         epochs=524,
     )
-    return [cifar10, smallnorb, svhn]
+    return [cifar10, once, smallnorb, svhn]
 
 
 def modern() -> list[Recipe]:

@@ -93,18 +93,19 @@ def summarize(rows: Iterable[AccuracyRow], curves: Curves = no_curve) -> list[Su
         rows: the rows of the record.
         curves: see :data:`Curves`.
     """
-    groups: dict[tuple[str, int, int], dict[int, AccuracyRow]] = {}
-    comparable = [row for row in rows if row.is_comparable and row.test is not None]
-    current = {row.recipe for row in comparable if not row.is_superseded}
-    for row in comparable:
-        if not (row.is_superseded and row.recipe in current):
-            seeds = groups.setdefault((row.recipe, row.epochs, row.recipe_epochs), {})
-            if row.seed not in seeds or row.date >= seeds[row.seed].date:
-                seeds[row.seed] = row
-    summaries = [_summary(list(seeds.values()), curves) for seeds in groups.values()]
+    summaries = [_summary(runs, curves) for runs in _grouped(rows)]
     return sorted(
         summaries,
         key=lambda one: (*recipe_order(one.recipe), one.of_epochs is not None, -one.epochs),
+    )
+
+
+def runs_of(summary: Summary, rows: Iterable[AccuracyRow]) -> list[AccuracyRow]:
+    """Return the runs that a summary is of, one per seed."""
+    return next(
+        runs
+        for runs in _grouped(rows)
+        if (runs[0].recipe, runs[0].trained) == (summary.recipe, summary.trained)
     )
 
 
@@ -125,6 +126,19 @@ def results_by_recipe(rows: Iterable[AccuracyRow], curves: Curves = no_curve) ->
                 found, key=lambda one: (one.is_whole, one.epochs, one.n, one.recipe == name)
             )
     return results
+
+
+def _grouped(rows: Iterable[AccuracyRow]) -> list[list[AccuracyRow]]:
+    """Return the runs of each recipe and number of epochs, the latest of each seed."""
+    groups: dict[tuple[str, int, int], dict[int, AccuracyRow]] = {}
+    comparable = [row for row in rows if row.is_comparable and row.test is not None]
+    current = {row.recipe for row in comparable if not row.is_superseded}
+    for row in comparable:
+        if not (row.is_superseded and row.recipe in current):
+            seeds = groups.setdefault((row.recipe, row.epochs, row.recipe_epochs), {})
+            if row.seed not in seeds or row.date >= seeds[row.seed].date:
+                seeds[row.seed] = row
+    return [list(seeds.values()) for seeds in groups.values()]
 
 
 def _summary(runs: list[AccuracyRow], curves: Curves) -> Summary:
