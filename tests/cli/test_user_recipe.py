@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import torchcaps as tc
 from helpers.commands import invoke, one_sentence
 from helpers.registry import copy_recipe, restored_zoo
+from helpers.repetitions import mark_slow_except
 
 FAST = ["--device", "cpu", "--no-tensorboard"]
 
@@ -94,6 +96,27 @@ def test_a_run_of_a_user_s_recipe_needs_its_file_again(tmp_path: Path) -> None:
     said = fresh_process("evaluate", "run", "--recipe", "demo/strokes-em").stderr
     assert "call torchcaps.register_network('me/tiny', ...) first" in said
     assert "Traceback" not in said
+
+
+LATER = {
+    "predict": ("predict", "run", "image.png", "--device", "cpu"),
+    "figures": ("figures", "run", "--only", "use", "--samples", "20", "--device", "cpu"),
+    "export": ("export", "run", "--out", "net.pt2"),
+    "explore": ("explore", "run", "--save", "page.html", "--runtime", "."),
+}
+
+
+@pytest.mark.parametrize("command", mark_slow_except(LATER, "predict"))
+def test_commands_take_the_network_of_a_user_s_file(command: str, tmp_path: Path) -> None:
+    copy_recipe(tmp_path)
+    assert invoke("train", "my_recipe.py:recipe", *FAST, "--out", "run").exit_code == 0
+    Image.new("L", (28, 28), 90).save("image.png")
+    done = fresh_process(*LATER[command], "--recipe", "my_recipe.py:recipe")
+    if command == "explore":  # it knows the network, and misses the runtime
+        assert "onnxruntime-web" in done.stderr
+        assert "register_network" not in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
 
 
 def test_several_seeds_of_a_user_s_recipe_are_an_ensemble(tmp_path: Path) -> None:

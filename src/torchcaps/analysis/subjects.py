@@ -106,7 +106,7 @@ def open_subject(
     path: str | Path,
     *,
     data_dir: str | Path | None = None,
-    recipe: str | None = None,
+    recipe: str | Recipe | None = None,
     device: str | torch.device = "cpu",
 ) -> Subject:
     """Open a run folder, a weight file, or the shipped weights of a recipe's name.
@@ -114,14 +114,15 @@ def open_subject(
     Args:
         path: run folder, weight file, or name of a recipe with shipped weights.
         data_dir: the data folder; see :func:`torchcaps.data.load`.
-        recipe: recipe of the test images and transforms; None takes the run's.
+        recipe: recipe of the test images and transforms, or its name; None takes the run's.
         device: device of network and images.
     """
     weights = find_weights(find_trained(Path(path)))
     network = load_network(weights, device=device)
     is_run = (weights.parent / "run.json").is_file()
     folder = weights.parent if is_run else weights
-    chosen = get(recipe) if recipe is not None else find_recipe(folder, network)
+    named = get(recipe) if isinstance(recipe, str) else recipe
+    chosen = named or find_recipe(folder, network)
     described = (RunFolder(folder).description() if is_run else None) or {}
     own_folder = None if recipe is not None else described.get("data")
     classes = described.get("classes") or ()

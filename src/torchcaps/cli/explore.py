@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchcaps.cli.shared import OwnRecipe, load_own
 from torchcaps.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,10 +41,12 @@ def explore(
         Path | None,
         typer.Option(help="With --save: folder dist of onnxruntime-web; default: npm fetches it."),
     ] = None,
+    recipe: OwnRecipe = None,
 ) -> None:
     """Draw a digit in the browser and watch a capsule network parse it."""
     from torchcaps.explorer.gallery import Gallery
 
+    load_own(recipe)
     gallery = Gallery(name)
     if save is not None:
         _save(gallery, save, runtime)

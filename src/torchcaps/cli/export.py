@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchcaps.cli.shared import OwnRecipe, load_own
 from torchcaps.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ def export(
     iterations: Annotated[
         int | None, typer.Option(min=1, help="With --trace: routing iterations to show.")
     ] = None,
+    recipe: OwnRecipe = None,
 ) -> None:
     """Write a trained network as ONNX or as a PyTorch program, and check it against PyTorch."""
     from torchcaps.export import export as write
 
+    load_own(recipe)
     path = _file(name, to, out)
     exported = write(name, path, trace=trace, decoder=decoder, int8=int8, iterations=iterations)
     _report(exported)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import DataDir, Device, make_folder
+from torchcaps.cli.shared import DataDir, Device, load_own, make_folder
 
 SPEED = Path("results/speed.csv")
 
@@ -25,7 +25,10 @@ def figures(
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
     recipe: Annotated[
-        str | None, typer.Option(help="Recipe of data and transforms; default the run's.")
+        str | None,
+        typer.Option(
+            help="Recipe of data and transforms, or your FILE.py:NAME; default the run's."
+        ),
     ] = None,
     samples: Annotated[
         int, typer.Option(min=20, max=1_000_000, help="Test images of each measurement.")
@@ -40,7 +43,8 @@ def figures(
 
     check_names(only or ())
     where = choose_device(device)
-    subjects = [open_subject(run, data_dir=data_dir, recipe=recipe, device=where) for run in runs]
+    chosen = load_own(recipe)
+    subjects = [open_subject(run, data_dir=data_dir, recipe=chosen, device=where) for run in runs]
     make_folder(out, "--out")
     words = ["torchcaps", "figures", *runs]
     for name in only or ():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcaps.cli.shared import Device, Json
+from torchcaps.cli.shared import Device, Json, OwnRecipe, load_own
 from torchcaps.errors import TorchcapsError, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def predict(
         bool, typer.Option("--invert", help="Invert the brightness, as for ink on white paper.")
     ] = False,
     device: Device = "auto",
+    recipe: OwnRecipe = None,
 ) -> None:
     """Classify image files with a trained network."""
     from torchcaps.inference import classify
@@ -50,6 +51,7 @@ def predict(
 
     if save_poses is not None and save_poses.suffix != ".npz":
         raise UsageError(f"{save_poses} must end in .npz")
+    load_own(recipe)
     network = load_trained(find_trained(run), device=choose_device(device))
     paths, pixels = _read(network, images)
     if not paths:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchcaps.cli.shared import DataDir, Device, Json, SkipBad, counting, memory_advice
+from torchcaps.cli.shared import DataDir, Device, Json, SkipBad, counting, load_own, memory_advice
 
 if TYPE_CHECKING:
     from torchcaps.recipes import Recipe
@@ -209,15 +209,13 @@ def evaluate(
 ) -> None:
     """Score trained networks on real images; several together are an ensemble."""
     from torchcaps.cli.metrics import check_figure, describe_scores
-    from torchcaps.recipes.tools.loading import is_recipe_file, load_recipe
     from torchcaps.train.evaluation.files import evaluate_files
 
     check_figure(figure)
-    user_recipe = load_recipe(recipe) if recipe and is_recipe_file(recipe) else None
     with counting() as progress:
         scores = evaluate_files(
             runs,
-            recipe=user_recipe or recipe,
+            recipe=load_own(recipe),
             data_dir=data_dir,
             own_data=data,
             split=split,

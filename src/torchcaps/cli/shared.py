@@ -5,12 +5,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from torchcaps.errors import InputError, TorchcapsError
+
+if TYPE_CHECKING:
+    from torchcaps.recipes import Recipe
 
 DataDir = Annotated[
     Path | None,
@@ -21,6 +24,12 @@ SkipBad = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+OwnRecipe = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="FILE.py:NAME", help="The recipe of a network of your own."),
+]
 
 
 class Commands(TyperGroup):
@@ -77,6 +86,13 @@ def _is_out_of_memory(error: Exception) -> bool:
 
     on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error)
     return on_cpu or isinstance(error, MemoryError | OutOfMemoryError)
+
+
+def load_own(recipe: str | None) -> "Recipe | None":
+    """Return the recipe that a user names; its file registers their networks."""
+    from torchcaps.recipes.tools.loading import find_recipe
+
+    return None if recipe is None else find_recipe(recipe)
 
 
 def make_folder(path: Path, option: str) -> None:

@@ -215,7 +215,8 @@ def _header(path: str | Path) -> tuple[dict[str, Any], Tensors]:
     if (name := described["network"]) not in ZOO:
         raise InputError(
             f"{path} holds the network {name!r}, which this version does not know: if it is your "
-            f"own, call torchcaps.register_network({name!r}, ...) first"
+            f"own, call torchcaps.register_network({name!r}, ...) first, or give the file that "
+            "does with --recipe FILE.py:NAME"
         )
     described.pop(HASH, None)
     if ZOO[name].earlier:  # files from before the first correction do not name their definition
