@@ -22,7 +22,7 @@ class Capsules(NamedTuple):
     activations: Tensor | None = None
 
     def flat(self) -> "Capsules":
-        """The same capsules in a row, ``[b (h w i) d]``: the type is the fastest index."""
+        """Return the same capsules in a row, ``[b (h w i) d]``: the type is the fastest index."""
         if self.poses.dim() == 3:
             return self
         activations = None if self.activations is None else self.activations.flatten(1)

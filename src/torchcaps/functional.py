@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def lengths(poses: Tensor) -> Tensor:
-    """Euclidean length over the last axis, ``[... d] -> [...]``.
+    """Return the Euclidean length over the last axis, ``[... d] -> [...]``.
 
     The gradient at a zero vector is zero, and large entries do not overflow on their way through
     the squares: the pose is divided by its largest entry first, which cancels exactly.
@@ -26,15 +26,16 @@ def lengths(poses: Tensor) -> Tensor:
 
 
 def normalized_lengths(poses: Tensor) -> Tensor:
-    """Length divided by the root of the pose size, ``[... d] -> [...]`` (Choi 2019, Eq. 10)."""
+    """Return length / sqrt(d) over the last axis, ``[... d] -> [...]`` (Choi 2019, Eq. 10)."""
     return lengths(poses) / math.sqrt(poses.shape[-1])
 
 
 def squash(poses: Tensor) -> Tensor:
-    """Keep the direction and send the length n to n^2 / (1 + n^2), over the last axis.
+    """Squash poses: keep the direction and map the length n to n^2 / (1 + n^2).
 
-    Sabour 2017, Eq. 1, as ``s * n / (1 + n^2)``: no division by the length, so a zero vector has a
-    zero gradient. As ``n / (1 + n^2)`` is the same for n and 1/n, the smaller of the two is used.
+    The last axis is the pose. Sabour 2017, Eq. 1, computed as ``s * n / (1 + n^2)``. Nothing is
+    divided by the length, so that a zero vector has a zero gradient. ``n / (1 + n^2)`` is the same
+    for n and 1/n, and the smaller of the two is used.
 
     Example:
         >>> tc.squash(torch.tensor([3.0, 4.0]))
@@ -47,7 +48,7 @@ def squash(poses: Tensor) -> Tensor:
 
 
 def exponential_squash(poses: Tensor) -> Tensor:
-    """Keep the direction and send the length n to 1 - exp(-n), over the last axis.
+    """Squash poses: keep the direction and map the length n to 1 - exp(-n).
 
     Mazzia 2021, Eq. 3. Short poses keep their length: the factor is 1 at a zero vector.
     """
@@ -58,7 +59,7 @@ def exponential_squash(poses: Tensor) -> Tensor:
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Direction over the last axis: length one, or zero where the length is below 1e-6.
+    """Return the direction: a vector of length 1, or of zeros where the length is below 1e-6.
 
     A vector without a direction gives zero and gets no gradient, instead of one of 1e12.
     """
@@ -87,7 +88,7 @@ def digamma(x: Tensor) -> Tensor:
 def fit_gaussians(
     votes: Tensor, r: Tensor, *, min_variance: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """M-step of EM routing, lines 3 and 4: a Gaussian per parent, votes weighed by r ``[b i j]``.
+    """Fit a Gaussian per parent to votes weighted by r ``[b i j]``: M-step of EM, lines 3 and 4.
 
     Returns:
         Means ``[b j e]``, squared distances ``[b i j e]`` from them, variances ``[b j e]`` and the
@@ -117,7 +118,7 @@ def margin_loss(
     absent: float = 0.1,
     absent_weight: float = 0.5,
 ) -> Tensor:
-    """Sabour 2017, Eq. 4: summed over classes, averaged over the batch.
+    """Return the margin loss, summed over classes and averaged over the batch (Sabour 2017, Eq. 4).
 
     Args:
         lengths: one number per class, ``[b n]``, usually the lengths of the class capsules.
@@ -137,7 +138,9 @@ def margin_loss(
 
 
 def spread_loss(activations: Tensor, targets: Tensor, *, margin: float | Tensor) -> Tensor:
-    """Hinton 2018, Eq. 3: sum over wrong classes of max(0, m - (a_t - a_i))^2, batch mean.
+    """Return the spread loss, averaged over the batch (Hinton 2018, Eq. 3).
+
+    It sums max(0, m - (a_t - a_i))^2 over the wrong classes i, where t is the target.
 
     Args:
         activations: activations of the class capsules, ``[b n]``.
@@ -182,7 +185,7 @@ def cross_entropy_loss(scores: Tensor, targets: Tensor, *, label_smoothing: floa
 
 
 def binary_cross_entropy_loss(scores: Tensor, targets: Tensor) -> Tensor:
-    """Sigmoid cross-entropy of scores ``[b n]``, summed over classes, averaged over the batch.
+    """Return the sigmoid cross-entropy, summed over classes and averaged over the batch.
 
     Args:
         scores: logits, before the sigmoid.
@@ -199,7 +202,7 @@ def reconstruction_loss(
     reduction: Literal["sum", "mean"] = "sum",
     weight: float | None = None,
 ) -> Tensor:
-    """Weighted squared error of a reconstruction, averaged over the batch.
+    """Return the weighted squared error of a reconstruction, averaged over the batch.
 
     Args:
         reconstructions: decoder output ``[b c h w]``, between 0 and 1.
@@ -228,7 +231,7 @@ def reconstruction_loss(
 
 
 def multi_hot(targets: Tensor, scores: Tensor, *, several: bool = True) -> Tensor:
-    """Targets as zeros and ones ``[b n]`` of the scores' type.
+    """Return targets as zeros and ones ``[b n]`` of the scores' type.
 
     Args:
         targets: class numbers ``[b]``, or zeros and ones ``[b n]`` already.

@@ -22,7 +22,7 @@ def output_size(sides: Pair, kernel_size: Pair, stride: Pair, padding: Pair = (0
 
 
 def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """Sliding windows ``[b h w ...] -> [b h' w' k ...]``, k running over rows, then columns.
+    """Return sliding windows ``[b h w ...] -> [b h' w' k ...]``, k over rows, then columns.
 
     The entry at offset (y, x) of the window at (r, c) is ``grid[r * stride + y, c * stride + x]``
     of the zero-padded grid.
@@ -48,7 +48,7 @@ def check_fit(grid: Tensor, kernel_size: Pair, padding: Pair = (0, 0)) -> None:
 
 
 def parent_major(votes: Tensor) -> Tensor:
-    """Votes ``[b i j e]``, checked and laid out in memory as ``[b j i e]``; free if they are so.
+    """Return checked votes ``[b i j e]``, laid out in memory as ``[b j i e]``; copy only if needed.
 
     Contractions over children or over the pose are then batched matrix products; in any other
     order each of them would copy all votes first.
@@ -65,7 +65,7 @@ def parent_major(votes: Tensor) -> Tensor:
 
 
 def logsumexp_over(values: Tensor, groups: Tensor) -> Tensor:
-    """For every entry, log of the sum of exp over the entries that have its number in ``groups``.
+    """Return for each entry the logsumexp over the entries with its number in ``groups``.
 
     Numbers are integers from 0, below the number of entries; both tensors have one shape.
     """
@@ -77,12 +77,12 @@ def logsumexp_over(values: Tensor, groups: Tensor) -> Tensor:
 
 
 def sum_over(values: Tensor, groups: Tensor) -> Tensor:
-    """For every entry, the sum of the entries that have its number; as in logsumexp_over."""
+    """Return for each entry the sum over the entries with its number in ``groups``."""
     groups = groups.flatten()
     total = torch.zeros_like(values.flatten()).index_add(0, groups, values.flatten())
     return total[groups].reshape(values.shape)
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """A context in which autocast does not lower the precision."""
+    """Switch autocast off inside this context, so that it does not lower the precision."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)

@@ -59,7 +59,7 @@ def a_sample_does_not_see_its_batch_mates(factory: RoutingFactory) -> None:
     routing, children, votes = _example(factory, b=3)
     together = routing(children, votes)
     for n in range(3):
-        alone = routing(_taken(children, slice(n, n + 1)), votes[n : n + 1])
+        alone = routing(_select(children, slice(n, n + 1)), votes[n : n + 1])
         for name, whole, part in zip(Routed._fields, together, alone, strict=True):
             _same(part[0], whole[n], f"the {name} of a sample depend on its batch mates")
 
@@ -88,7 +88,7 @@ def child_order_does_not_matter(factory: RoutingFactory) -> None:
     routing, children, votes = _example(factory)
     order = torch.randperm(CHILDREN, generator=_generator())
     expected = routing(children, votes)
-    reordered = _taken(children, (slice(None), order))
+    reordered = _select(children, (slice(None), order))
     routed = _permuted(routing, CHILDREN, order)(reordered, votes[:, order])
     _same(routed.poses, expected.poses, "poses depend on the order of children")
     _same(routed.activations, expected.activations, "activations depend on the order of children")
@@ -135,10 +135,10 @@ def compiles_as_one_graph(factory: RoutingFactory) -> None:
     """``torch.compile(fullgraph=True)`` gives the same outputs."""
     routing, children, votes = _example(factory)
     compiled = torch.compile(routing, fullgraph=True, backend="aot_eager")
-    for name, got, expected in zip(
+    for name, actual, expected in zip(
         Routed._fields, compiled(children, votes), routing(children, votes), strict=True
     ):
-        _same(got, expected, f"the compiled {name} differ")
+        _same(actual, expected, f"the compiled {name} differ")
 
 
 def state_survives_a_round_trip(factory: RoutingFactory) -> None:
@@ -146,8 +146,8 @@ def state_survives_a_round_trip(factory: RoutingFactory) -> None:
     routing, children, votes = _example(factory)
     other = factory(routing.sizes).to(votes.dtype)
     other.load_state_dict(routing.state_dict())
-    for got, expected in zip(other(children, votes), routing(children, votes), strict=True):
-        assert torch.equal(got, expected), (
+    for actual, expected in zip(other(children, votes), routing(children, votes), strict=True):
+        assert torch.equal(actual, expected), (
             "the state dict does not hold all there is to the routing"
         )
 
@@ -158,10 +158,10 @@ def votes_need_not_be_cast(factory: RoutingFactory) -> None:
     for q, shared in ((8, 6), (2, 6), (2, 3)):  # vector poses, matrix poses, shared weights
         weight = torch.randn(shared, 3, q, q // 2, generator=_generator(), dtype=torch.float64)
         votes = Votes(children.poses, weight)
-        for got, expected in zip(
+        for actual, expected in zip(
             routing(children, votes), routing(children, votes.dense()), strict=True
         ):
-            _same(got, expected, "votes not yet cast are routed differently")
+            _same(actual, expected, "votes not yet cast are routed differently")
 
 
 def absent_children_change_nothing(factory: RoutingFactory) -> None:
@@ -174,7 +174,7 @@ def absent_children_change_nothing(factory: RoutingFactory) -> None:
     masked = Capsules(children.poses * mask[..., None], children.activations.masked_fill(~mask, 0))
     routed = routing.route_present(masked, votes.masked_fill(~mask[..., None, None], 0), mask)
     alone = _selected(factory, routing, present_children)
-    expected = alone(_taken(children, (slice(None), present_children)), votes[:, present_children])
+    expected = alone(_select(children, (slice(None), present_children)), votes[:, present_children])
     _same(routed.poses, expected.poses, "absent children change the poses")
     _same(routed.activations, expected.activations, "absent children change the activations")
     _same(
@@ -228,7 +228,7 @@ def _example(
     return routing, Capsules(poses, activations), votes
 
 
-def _taken(children: Capsules, index: _Index) -> Capsules:
+def _select(children: Capsules, index: _Index) -> Capsules:
     """Return the capsules at an index of both tensors."""
     assert children.activations is not None
     return Capsules(children.poses[index], children.activations[index])
@@ -275,5 +275,5 @@ def _finite(tensors: tuple[Tensor, ...] | list[Tensor]) -> bool:
     return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
-def _same(got: Tensor, expected: Tensor, message: str) -> None:
-    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9, msg=message)
+def _same(actual: Tensor, expected: Tensor, message: str) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9, msg=message)

@@ -27,16 +27,19 @@ class Window(NamedTuple):
 class Votes:
     """Votes that have not been cast: child poses and the weights they will be multiplied with.
 
+    To *cast* votes is to compute them. A dense tensor of votes is the largest tensor of a capsule
+    network, so kernels cast each vote where they use it and store none.
+
     The vote of child i for parent j is its pose, read as a matrix of p rows and q columns, times a
     q x r matrix. A vector pose is a matrix of one row, so p follows from the shapes:
 
         vote[b, i, j, (p r)] = sum_q poses[b, i, (p q)] weight[i, j, q, r] * scale + bias
 
     Args:
-        poses: child poses ``[b i d]`` with d = p q; with ``window`` a grid of them ``[b h w t d]``,
-            whose windows ``[(b h' w') (k t) d]`` are cut where they are needed.
-        weight: ``[i j q r]``; with fewer than i rows, every t-th child shares one: child i uses
-            row i modulo t, which for capsules taken from a grid shares weights over positions.
+        poses: child poses ``[b i d]`` with d = p q. With ``window`` they are a grid
+            ``[b h w t d]``, whose windows ``[(b h' w') (k t) d]`` are cut where they are needed.
+        weight: ``[i j q r]``. With only t < i rows, child i uses row i modulo t. For capsules taken
+            from a grid this shares weights over positions.
         scale: factor that broadcasts to ``[i j e]`` (batch normalization), or None.
         bias: summand that broadcasts to ``[i j e]`` (bias, coordinate addition), or None.
         child: integers ``[b i]`` below b * i, or None. Slots with the same number show one child to
@@ -90,13 +93,13 @@ class Votes:
         return b, i, j, self.rows * r
 
     def children(self) -> Tensor:
-        """Child poses by window, ``[b i d]``: a copy of every place per window that shows it."""
+        """Return child poses by window, ``[b i d]``: a copy for each window that has the child."""
         if self.window is None:
             return self.poses
         return windows(self.poses, *self.window).flatten(3, 4).flatten(0, 2)
 
     def dense(self) -> Tensor:
-        """Cast the votes: ``[b i j e]``, laid out in memory as ``[b j i e]``.
+        """Cast the votes: return ``[b i j e]``, laid out in memory as ``[b j i e]``.
 
         That order turns the contractions of every routing into batched matrix products that need
         no further copy. Cost: b i j e q multiplications; one more tensor of that size for a moment.
@@ -134,7 +137,7 @@ class Votes:
         return total
 
     def weighed(self, coefficients: Tensor) -> "Votes":
-        """The votes times coefficients ``[i j]``, still not cast: weights and bias carry them."""
+        """Return the votes times coefficients ``[i j]``, still not cast."""
         _, i, j, e = self.shape
         if coefficients.shape != (i, j):
             raise ValueError(
@@ -149,7 +152,7 @@ class Votes:
         return replace(self, poses=self.poses.to(weight.dtype), weight=weight, bias=bias)
 
     def detach(self) -> "Votes":
-        """The same votes, from which no gradient goes back."""
+        """Return the same votes, cut off from the gradient."""
         tensors = (self.poses, self.weight, self.scale, self.bias)
         poses, weight, scale, bias = (None if t is None else t.detach() for t in tensors)
         assert poses is not None
@@ -157,7 +160,7 @@ class Votes:
         return replace(self, poses=poses, weight=weight, scale=scale, bias=bias)
 
     def _convolved(self) -> Tensor:
-        """The sum as a convolution: rows of poses join the batch, columns the channels."""
+        """Sum by a convolution: rows of poses join the batch, columns the channels."""
         assert self.window is not None
         n, height, width, t, _ = self.poses.shape
         _, j, q, r = self.weight.shape

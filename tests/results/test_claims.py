@@ -21,7 +21,7 @@ from torchcaps.results import (
     write_paper,
 )
 from torchcaps.results.claims import CLAIMS, Evidence
-from torchcaps.results.claims.verdicts import above, faster, no_worse, reached
+from torchcaps.results.claims.verdicts import above, faster, not_worse, reached
 from torchcaps.results.coverage import Coverage, cover, is_allowed, published_rows
 from torchcaps.results.summary import results_by_recipe
 
@@ -49,7 +49,7 @@ def test_better_is_more_than_two_standard_errors(tests: dict[str, float], word: 
 
 
 def test_as_good_allows_one_standard_error() -> None:
-    judged = no_worse((ONE, OTHER))
+    judged = not_worse((ONE, OTHER))
     assert judged(evidence(one=89.8, other=90.0)).word == "seen"
     assert judged(evidence(one=89.0, other=90.0)).word == "not seen"
 

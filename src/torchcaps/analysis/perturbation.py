@@ -107,7 +107,7 @@ def _draw(decoder: Decoder, poses: Tensor, classes: Tensor, steps: Tensor) -> Te
 
 
 def step_scale(network: Network, d: int) -> float:
-    """Sqrt(d) for networks whose class poses are up to sqrt(d) long, else 1."""
+    """Return sqrt(d) for networks whose class poses are up to sqrt(d) long, else 1."""
     layers = [module for module in network.modules() if isinstance(module, CapsuleLayer)]
     return math.sqrt(d) if layers and layers[-1].routing.long_poses else 1.0
 

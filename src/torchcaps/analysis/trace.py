@@ -46,7 +46,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LayerTrace:
-    """One capsule layer while it looks at some images.
+    """One capsule layer as it processes some images.
 
     Attributes:
         name: of the layer's module.
@@ -87,7 +87,7 @@ class LayerTrace:
 
 
 def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
-    """The network's output, and every call of a capsule layer on the way to it."""
+    """Return the network's output, and every call of a capsule layer on the way to it."""
     calls: list[Call] = []
     routed: list[tuple[Capsules, Votes | Tensor, Tensor | None]] = []
     handles: list[RemovableHandle] = []
@@ -125,7 +125,7 @@ def record(network: Network, images: Tensor) -> tuple[Output, list[Call]]:
 def trace(
     network: Network, images: Tensor, *, iterations: int | None = None
 ) -> tuple[LayerTrace, ...]:
-    """Every capsule layer from the first to the last while it looks at the images.
+    """Return every capsule layer, from the first to the last, as it processes the images.
 
     Args:
         network: with at least one capsule layer.
@@ -274,7 +274,7 @@ def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
 
 
 def _partial_votes(votes: Votes | Tensor, layer: ConvTransformCapsules) -> Tensor:
-    """Lengths ``[(b p) i j k]`` of what each offset of the window adds to a vote."""
+    """Return the lengths ``[(b p) i j k]`` of what each window offset adds to a vote."""
     assert isinstance(votes, Votes)
     area = layer.kernel_size[0] * layer.kernel_size[1]
     poses = votes.poses.unflatten(2, (area, layer.d_child))

@@ -31,8 +31,8 @@ class Pace:
         for same_device in (True, False):
             rows = [row for row in alike if (row.gpu == gpu) is same_device]
             for is_like in (_is_same, _has_same_network):
-                if found := [row for row in rows if is_like(row, recipe)]:
-                    newest = max(found, key=lambda row: row.date)
+                if matches := [row for row in rows if is_like(row, recipe)]:
+                    newest = max(matches, key=lambda row: row.date)
                     return newest.seconds / newest.epochs
         return None
 

@@ -128,7 +128,7 @@ def _shown(pace: "Pace", *, quiet: bool) -> "Iterator[Callable[[Sequence[Worker]
 
 
 class _Lines:
-    """Prints a line whenever the state or the epoch of a run has changed."""
+    """A printer of one line whenever the state or the epoch of a run has changed."""
 
     def __init__(self) -> None:
         self.last: dict[str, str] = {}

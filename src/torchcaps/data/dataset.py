@@ -16,7 +16,7 @@ from torchcaps.preprocessing.steps import as_float, resize
 
 
 class Batch(NamedTuple):
-    """Some samples of a data set.
+    """A batch of samples of a data set.
 
     Attributes:
         images: ``[b c h w]``; uint8 from a set, float from `Batches` (in 0..1 unless a transform

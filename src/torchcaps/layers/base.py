@@ -11,7 +11,7 @@ from torchcaps.votes import Votes
 
 
 class CapsuleLayer(nn.Module, ABC):
-    """Children vote by weights ``[i j q r]``, and a routing turns the votes into parents."""
+    """A layer whose children vote by weights ``[i j q r]``, and whose routing makes the parents."""
 
     weight: nn.Parameter
     routing: Routing

@@ -22,7 +22,7 @@ ImageShape = tuple[int, int, int]
 
 
 class Decoder(nn.Module, ABC):
-    """Chooses a class capsule and decodes it; final classes say how.
+    """Base class of the decoders, which choose a class capsule and draw it as an image.
 
     Args:
         n_classes: class capsules j.
@@ -44,7 +44,7 @@ class Decoder(nn.Module, ABC):
         self.image_shape = image_shape
 
     def forward(self, poses: Tensor, scores: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Images ``[b c h w]`` from class poses ``[b j e]``.
+        """Return images ``[b c h w]`` drawn from class poses ``[b j e]``.
 
         Args:
             poses: poses of the class capsules.
@@ -65,7 +65,7 @@ class Decoder(nn.Module, ABC):
         return self.decode(poses, targets)
 
     def decode(self, poses: Tensor, chosen: Tensor) -> Tensor:
-        """Images ``[b c h w]`` from the capsules of the chosen classes ``[b]``."""
+        """Return images ``[b c h w]`` drawn from the capsules of the chosen classes ``[b]``."""
         if poses.shape[1:] != (self.n_classes, self.d):
             raise ValueError(
                 f"the decoder takes poses [b {self.n_classes} {self.d}], not {list(poses.shape)}"
@@ -81,7 +81,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def pixels(self, poses: Tensor, chosen: Tensor) -> Tensor:
-        """Pixel values between 0 and 1 from the capsules of the chosen classes."""
+        """Return pixel values between 0 and 1 from the capsules of the chosen classes."""
 
 
 @final

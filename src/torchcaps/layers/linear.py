@@ -16,7 +16,7 @@ from torchcaps.votes import Votes
 
 @final
 class LinearCapsules(CapsuleLayer):
-    """Every child has a weight of its own for every parent: ``[b i d] -> [b j e]``.
+    """A fully connected capsule layer, ``[b i d] -> [b j e]``: one weight per child and parent.
 
     Capsules on a grid are put in a row first.
 

@@ -21,7 +21,7 @@ Nonlinearity = Callable[[int, int], nn.Module]
 
 @final
 class Squash(nn.Module):
-    """Squash every pose (Sabour 2017, Eq. 1)."""
+    """The squashing nonlinearity, applied to every pose (Sabour 2017, Eq. 1)."""
 
     def __init__(self, n_types: int, d: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ NONLINEARITIES: dict[Primary, Nonlinearity | None] = {
 
 
 def first_weights(conv: nn.Conv2d, std: float) -> None:
-    """A normal distribution cut at two deviations, biases of 0.1: the authors' code of Sabour."""
+    """Return normal weights cut at two standard deviations, as in the authors' code of Sabour."""
     nn.init.trunc_normal_(conv.weight, std=std, a=-2 * std, b=2 * std)
     if conv.bias is not None:
         nn.init.constant_(conv.bias, 0.1)
@@ -97,7 +97,7 @@ class PoseConv2d(nn.Conv2d):
         return self.convolved(features, self.weight)
 
     def convolved(self, features: Tensor, weight: Tensor) -> Tensor:
-        """The convolution with this weight, by a kernel where there is a better one."""
+        """Convolve with this weight, by our kernel where it is faster."""
         sides = int(self.padding[0]), int(self.padding[1])
         stride = self.stride[0], self.stride[1]
         return kernels.convolve(features, weight, self.bias, stride, sides)
@@ -218,7 +218,7 @@ class PrimaryCapsules(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Capsules:
-        """Capsules on the grid of the convolution's output."""
+        """Return capsules on the grid of the convolution's output."""
         if features.dim() != 4 or features.shape[1] != self.pose_conv.in_channels:
             raise ValueError(
                 f"PrimaryCapsules takes features [b {self.pose_conv.in_channels} h w], "

@@ -13,7 +13,7 @@ from torchcaps.votes import Votes
 
 
 def keras_std(n_children: int, n_parents: int, rows: int, columns: int) -> float:
-    """Deviation of weights ``[i j q r]`` by Keras' Glorot rule, which counts i and j as well."""
+    """Return the standard deviation by Keras' Glorot rule, which counts i and j as well."""
     return math.sqrt(2 / (n_children * n_parents * (rows + columns)))
 
 
@@ -26,7 +26,7 @@ def vote_weight(
     matrix: bool,
     std: float | None = None,
 ) -> nn.Parameter:
-    """Normally distributed vote weights ``[i j q r]``.
+    """Return normally distributed vote weights ``[i j q r]``.
 
     Args:
         n_children: children i with weights of their own.
@@ -98,7 +98,7 @@ class VoteNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(shape))
 
     def forward(self, votes: Votes) -> Votes:
-        """Votes with the scale and bias that normalize them."""
+        """Return the votes with the scale and bias that normalize them."""
         if votes.scale is not None or votes.bias is not None:
             raise ValueError("votes that already have a scale or a bias cannot be normalized")
         count = self._count(votes)
@@ -123,7 +123,7 @@ class VoteNorm(nn.Module):
         return b if self.per == "capsule" else b * i * j
 
     def _statistics(self, votes: Votes) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the votes."""
+        """Return the mean and the variance of the votes."""
         b, i, j, e = votes.shape
         with full_precision(votes.poses.device):
             dtype = torch.promote_types(votes.poses.dtype, torch.float32)

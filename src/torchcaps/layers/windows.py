@@ -8,7 +8,7 @@ from torchcaps.tensors import Pair
 
 
 def pair(name: str, value: int | Pair, *, least: int) -> Pair:
-    """A height and a width, from one number or two, each at least ``least``."""
+    """Return a height and a width from one number or two, each at least ``least``."""
     both = (value, value) if isinstance(value, int) else value
     if not isinstance(both, tuple) or len(both) != 2 or not all(isinstance(n, int) for n in both):
         raise ValueError(f"{name} must be a whole number or two, not {value!r}")
@@ -44,7 +44,7 @@ def same_child(
 
 
 def check_capsules(children: object, layer: str) -> None:
-    """Say what a layer takes, if it is given something else than capsules."""
+    """Refuse anything but capsules, with a sentence that says what the layer takes."""
     if not isinstance(children, Capsules | Routed):
         raise ValueError(
             f"{layer} takes Capsules(poses), or what another capsule layer returns, not "

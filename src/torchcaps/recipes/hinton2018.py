@@ -20,7 +20,7 @@ def published() -> list[Recipe]:
         "hinton2018/smallnorb",
         "hinton2018/smallnorb",
         "smallnorb",
-        Published("section 5", 98.2, what="one crop, the epoch's choice unsaid"),
+        Published("section 5", 98.2, what="one crop, choice of the epoch not stated"),
         notes="300 epochs: the paper does not say how long it trains, and the 2,000,000 steps at "
         "which the authors' code stops are 5,900 of them. The learning rate decays as over those "
         "steps. The margin rises linearly over the run.",
@@ -38,6 +38,6 @@ def published() -> list[Recipe]:
     small = smallnorb.variant(
         "hinton2018/smallnorb-small",
         network="hinton2018/smallnorb-small",
-        published=Published("section 5", 97.8, what="one crop, the epoch's choice unsaid"),
+        published=Published("section 5", 97.8, what="one crop, choice of the epoch not stated"),
     )
     return [smallnorb, small]

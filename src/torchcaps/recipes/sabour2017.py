@@ -38,8 +38,8 @@ CODE_WEIGHT = 0.01
 The published rows follow the text. ``--set reconstruction_weight=0.01`` follows the code.
 """
 
-TRIALS = "mean of 3 trials, the epoch's choice unsaid"
-ONE = "one number, the epoch's choice unsaid"
+TRIALS = "mean of 3 trials, choice of the epoch not stated"
+ONE = "one number, choice of the epoch not stated"
 SCORED = " Scored on 100,000 pairs, ten of each test digit, where the paper has 10 million."
 
 SHARP_DIGITS = (
@@ -199,7 +199,9 @@ def _other_sets(mnist: Recipe) -> list[Recipe]:
         "sabour2017/cifar10",
         network="sabour2017/cifar10",
         dataset="cifar10",
-        published=Published("section 7", 89.4, what="ensemble of 7, the epoch's choice unsaid"),
+        published=Published(
+            "section 7", 89.4, what="ensemble of 7, choice of the epoch not stated"
+        ),
         notes="600,000 steps, crops, flips, brightness and contrast as in the authors' code, which "
         "has no decoder here; the paper says 24x24 patches.",
         train_transforms=(Crop(24), Flip(), Brightness(), Contrast(), Standardize()),

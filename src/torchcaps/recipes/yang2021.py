@@ -33,7 +33,7 @@ from torchcaps.recipes.sabour2017 import SCORED
 from torchcaps.recipes.schedules import exponential
 from torchcaps.recipes.tools.presets import DIGITS, DIGITS_NOTES, modernize, named
 
-UNSAID = "one number, the epoch's choice unsaid"
+UNSTATED = "one number, choice of the epoch not stated"
 FLOOR = 1e-3
 
 ERRORS = {
@@ -56,7 +56,7 @@ def published() -> list[Recipe]:
     recipes = []
     for name, base in _sets().items():
         for variant, error in ERRORS[name].items():
-            where, what = "Table II", UNSAID
+            where, what = "Table II", UNSTATED
             if name == "multimnist":
                 where = "section IV-B.2"
                 what += "" if variant == "dynamic" else "; printed once for l1 and l2"

@@ -27,7 +27,7 @@ from torchcaps.recipes.losses import cross_entropy, margin, proportional_cross_e
 from torchcaps.recipes.schedules import milestones
 from torchcaps.recipes.tools.presets import NESTEROV, modernize, named
 
-SEEDS = "mean of 3 seeds, the epoch's choice unsaid"
+SEEDS = "mean of 3 seeds, choice of the epoch not stated"
 KERAS_ADAM = partial(torch.optim.Adam, eps=1e-7)
 SETS = {"fashion-mnist": "fashion_mnist", "cifar10": "cifar10", "svhn": "svhn"}
 SAME_LOSS = "Cross-entropy as for pairwise routing, of activations scaled to sum to one."
@@ -168,7 +168,7 @@ def _multimnist() -> Recipe:
         "zhao2020/multimnist",
         "zhao2020/multimnist",
         "multimnist",
-        Published("section 4.3.2", 94.5, what="on 1 million pairs, the epoch's choice unsaid"),
+        Published("section 4.3.2", 94.5, what="on 1 million pairs, choice of the epoch not stated"),
         notes="Pairs drawn anew every epoch instead of 6 million fixed ones; 40,000 steps as in "
         "the authors' code. Two blocks in each stage give the paper's 457K parameters; the code "
         "has three. Scored on 100,000 pairs, ten of each test digit.",

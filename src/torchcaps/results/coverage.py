@@ -46,7 +46,7 @@ class Coverage:
 
     def __add__(self, other: "Coverage") -> "Coverage":
         pairs = zip(self.counts(), other.counts(), strict=True)
-        return Coverage("", *(mine + theirs for mine, theirs in pairs))
+        return Coverage("", *(first + second for first, second in pairs))
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts in the order of the attributes."""

@@ -120,10 +120,10 @@ def results_by_recipe(rows: Iterable[AccuracyRow], curves: Curves = no_curve) ->
         longest.setdefault(summary.recipe, summary)
     results = dict(longest)
     for name in RECIPES:
-        found = [longest[twin] for twin in twins(name) if twin in longest]
-        if found:
+        candidates = [longest[twin] for twin in twins(name) if twin in longest]
+        if candidates:
             results[name] = max(
-                found, key=lambda one: (one.is_whole, one.epochs, one.n, one.recipe == name)
+                candidates, key=lambda one: (one.is_whole, one.epochs, one.n, one.recipe == name)
             )
     return results
 

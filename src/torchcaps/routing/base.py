@@ -48,7 +48,7 @@ class Kernel(NamedTuple):
 
 
 class Routing(nn.Module, ABC):
-    """Routes the votes of child capsules to parent capsules; owns what the routing learns.
+    """Base class of the routings, from votes of children to parents; owns what is learned.
 
     A layer takes a class, or a ``partial`` of one, and builds it for its own sizes:
     ``routing=partial(EMRouting, iterations=2)``. Layers, networks, training and analysis read the

@@ -1,4 +1,4 @@
-"""The routing that each layer takes unless told otherwise."""
+"""The routing that each layer takes by default."""
 
 from functools import partial
 

@@ -53,7 +53,7 @@ MIN_VARIANCE = 5e-4
 def inverted_attention_routing(
     votes: Tensor, parents: Tensor | None = None, *, scale: float | None = None
 ) -> Routed:
-    """One step of Procedure 1 on votes ``[b i j e]``, without the LayerNorm of line 6.
+    """Take one step of Procedure 1 on votes ``[b i j e]``, without the LayerNorm of line 6.
 
     Args:
         votes: what child i predicts for the pose of parent j.
@@ -95,7 +95,7 @@ def _activate(
     beta_a: Tensor,
     beta_u: Tensor,
 ) -> Routed:
-    """Ablation C: weigh the children by their activations and give the parents some."""
+    """Weigh the children by their activations and give the parents some (ablation C)."""
     dtype = torch.promote_types(votes.dtype, torch.float32)
     with full_precision(votes.device):
         r = couplings.to(dtype) * activations.to(dtype)[..., None]
@@ -105,7 +105,7 @@ def _activate(
 
 
 def _presence(variance: Tensor, mass: Tensor, beta_a: Tensor, beta_u: Tensor) -> Tensor:
-    """Activations ``[b j]`` by lines 5 and 6 of EM routing's M-step."""
+    """Return activations ``[b j]`` by lines 5 and 6 of EM routing's M-step."""
     cost = (beta_u[:, None] + 0.5 * variance.log()).sum(dim=-1) * mass
     return (0.01 * (beta_a - cost)).sigmoid()
 
@@ -192,8 +192,8 @@ class InvertedAttentionRouting(Routing):
 
     def _total_suffices(self, votes: Votes | Tensor, parents: Tensor | None) -> bool:
         """Return whether the uniform step is the only one: it needs the sum of the votes alone."""
-        lone = parents is None and self.iterations == 1 and self.implementation == "auto"
-        return lone and isinstance(votes, Votes)
+        is_single = parents is None and self.iterations == 1 and self.implementation == "auto"
+        return is_single and isinstance(votes, Votes)
 
     def _attend(
         self,

@@ -32,7 +32,7 @@ from torchcaps.votes import Votes
 def pairwise_agreement(
     votes: Tensor, *, normalise: bool = True, half: bool = True, unit: bool = True
 ) -> Routed:
-    """Agreement of votes ``[b i j e]`` by Algorithm 1.
+    """Return the agreement of votes ``[b i j e]`` by Algorithm 1.
 
     Args:
         votes: what child i predicts for the pose of parent j.

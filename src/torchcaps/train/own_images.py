@@ -213,9 +213,9 @@ def _match_labels(names: Sequence[str], classes: Sequence[str]) -> list[int] | N
 
     Some classes may be missing if the names are words. Numbers must be complete.
     """
-    for spell in (str, _normalized):
-        label_of = {spell(name): label for label, name in enumerate(classes)}
-        labels = [label_of.get(spell(name), -1) for name in names]
+    for convert in (str, _normalized):
+        label_of = {convert(name): label for label, name in enumerate(classes)}
+        labels = [label_of.get(convert(name), -1) for name in names]
         if min(labels) >= 0 and len(set(labels)) == len(labels):
             return labels
     if all(name.isdecimal() for name in names):

@@ -257,8 +257,8 @@ class Run:
             self.reporter.now(self._now(epoch))
             self.reporter.epoch(point)
             # short epochs do not wait for the disk, except for the best and the last one
-            worth_waiting = self.progress.step in (self.steps, self.progress.best_step)
-            if worth_waiting or self.saver is None or not self.saver.busy:
+            must_save = self.progress.step in (self.steps, self.progress.best_step)
+            if must_save or self.saver is None or not self.saver.busy:
                 self._save()
         if self.process.any(bool(self.stop.signal)):
             self.save_and_leave()

@@ -144,7 +144,7 @@ class Step:
         self._count(output.scores.detach(), batch, loss.detach())
 
     def _cancel_bad_step(self, gradients: list[Tensor]) -> None:
-        """From a bad step on, make an optimizer that cannot skip steps change no weight."""
+        """Keep an optimizer that cannot skip steps from changing weights after a bad step."""
         for gradient in gradients:
             gradient.copy_(torch.where(self.stops > 0, 0, gradient))
         for group in self.optimizer.param_groups:

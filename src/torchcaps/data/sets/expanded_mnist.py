@@ -47,10 +47,10 @@ class ExpandedMNIST(FromDigits):
 
     def _corners(self, side: int) -> tuple[int, int]:
         """Return the first and the last place of a digit's corner along one side."""
-        room = self.size - side
+        margin = self.size - side
         if self.shift is None:
-            return 0, room
-        return room // 2 - self.shift, room // 2 + self.shift
+            return 0, margin
+        return margin // 2 - self.shift, margin // 2 + self.shift
 
 
 EXPANDED_MNIST = made_from_mnist(

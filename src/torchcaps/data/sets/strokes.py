@@ -121,8 +121,8 @@ class Strokes(Generated):
         glyph = self._first[label] + stream.integers(self._variants[label])[0]
         pose = self._pose(stream)
         points = glyph_tables(self.device)[0].shape[1]
-        wiggle = stream.uniform(-0.5, 0.5, 2 * points) + stream.uniform(-0.5, 0.5, 2 * points)
-        offsets = wiggle.T.reshape(-1, points, 2) * self.jitter
+        noise = stream.uniform(-0.5, 0.5, 2 * points) + stream.uniform(-0.5, 0.5, 2 * points)
+        offsets = noise.T.reshape(-1, points, 2) * self.jitter
         image = render(glyph, pose, size=self.size, offsets=offsets)
         return image, {"pose": pose, "glyph": glyph, "offsets": offsets, "mask": image >= 128}
 

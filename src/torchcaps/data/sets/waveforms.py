@@ -95,14 +95,14 @@ class Waveforms(Generated):
         """Return each signal without noise at amplitude 1, ``[b length]``."""
         time = self._time
         turns = periods * time + phase / (2 * pi)
-        sine, saw = (2 * pi * turns).sin(), 2 * (turns % 1) - 1
+        sine, sawtooth = (2 * pi * turns).sin(), 2 * (turns % 1) - 1
         bend = periods * time * (time - 1) / 2  # slope -1/2 to 1/2 of the periods
         shapes = (
             sine,
-            2 * saw.abs() - 1,
+            2 * sawtooth.abs() - 1,
             sine.sign(),
-            saw,
-            -saw,
+            sawtooth,
+            -sawtooth,
             (2 * pi * (turns + bend)).sin(),
             (2 * pi * (turns - bend)).sin(),
             (sine + (2 * pi * (turns + 2 * time)).sin()) / 2,

@@ -218,7 +218,7 @@ class PooledHead(_Headed):
 
 @dataclass(frozen=True)
 class HeadFactory:
-    """Builds the backbone with one head, as wide as gives the common number of parameters.
+    """A builder of the backbone with one head, wide enough for the common number of parameters.
 
     Attributes:
         head: a routing class or a partial of one, or a name of :data:`POOLS`.

@@ -1,6 +1,13 @@
 """The claims of each paper's abstract, and the measurements that judge them."""
 
-from torchcaps.results.claims.verdicts import Claim, above, faster, no_worse, reached, told
+from torchcaps.results.claims.verdicts import (
+    Claim,
+    above,
+    faster,
+    fixed_verdict,
+    not_worse,
+    reached,
+)
 
 INSIDE = "[looking inside](../looking-inside.md)"
 
@@ -14,7 +21,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "routing by agreement sends a part to the right whole",
-            told(
+            fixed_verdict(
                 "seen in part",
                 "on overlapping digits the same weights reach 95.5 % with three iterations and "
                 "95.0 % with one (10,000 pairs); on single digits they agree in 1,996 of 2,000 "
@@ -23,7 +30,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "the orientation of a capsule represents instantiation parameters",
-            told(
+            fixed_verdict(
                 "seen in part",
                 f"moving one number of a capsule changes size, slant and thickness: {INSIDE}",
             ),
@@ -32,11 +39,11 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "hinton2018": (
         Claim(
             "45 % fewer test errors on smallNORB than the state of the art",
-            told("not measured", "no run on smallNORB"),
+            fixed_verdict("not measured", "no run on smallNORB"),
         ),
         Claim(
             "more robust to white-box attacks than a convolutional network",
-            told("not measured", f"attacks were tried on CapsNet only: {INSIDE}"),
+            fixed_verdict("not measured", f"attacks were tried on CapsNet only: {INSIDE}"),
         ),
     ),
     "choi2019": (
@@ -59,11 +66,13 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "moving one entry of a capsule changes the whole drawing",
-            told("not measured", "`torchcaps figures choi2019/mnist --only perturbation` draws it"),
+            fixed_verdict(
+                "not measured", "`torchcaps figures choi2019/mnist --only perturbation` draws it"
+            ),
         ),
         Claim(
             "changes of a capsule under affine maps lie along one direction",
-            told(
+            fixed_verdict(
                 "seen",
                 "alignment ratios of 0.89 to 0.91, of little weight: untrained networks reach 0.80 "
                 "to 0.92 (below)",
@@ -91,7 +100,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "on par with ResNet-18 with a quarter of the parameters",
-            no_worse(
+            not_worse(
                 ("tsai2020/cifar10-resnet", "tsai2020/cifar10-resnet18"),
                 ("tsai2020/cifar100-resnet", "tsai2020/cifar100-resnet18"),
                 also="parameters: 1,828,817 of 11,173,962 and 2,799,629 of 11,220,132",
@@ -139,25 +148,25 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "faster convergence than dynamic routing",
-            told("not measured", "Figure 3 needs runs that watch their test accuracy"),
+            fixed_verdict("not measured", "Figure 3 needs runs that watch their test accuracy"),
         ),
         Claim(
             "competitive accuracy on MNIST",
-            no_worse(
+            not_worse(
                 ("yang2021/mnist-l1", "yang2021/mnist-dynamic"),
                 ("yang2021/mnist-l2", "yang2021/mnist-dynamic"),
             ),
         ),
         Claim(
             "competitive accuracy on Fashion-MNIST",
-            no_worse(
+            not_worse(
                 ("yang2021/fashion-mnist-l1", "yang2021/fashion-mnist-dynamic"),
                 ("yang2021/fashion-mnist-l2", "yang2021/fashion-mnist-dynamic"),
             ),
         ),
         Claim(
             "competitive accuracy on CIFAR-10",
-            no_worse(
+            not_worse(
                 ("yang2021/cifar10-l1", "yang2021/cifar10-dynamic"),
                 ("yang2021/cifar10-l2", "yang2021/cifar10-dynamic"),
             ),
@@ -166,24 +175,24 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "mazzia2021": (
         Claim(
             "160K parameters",
-            told(
+            fixed_verdict(
                 "seen",
                 "161,824 for MNIST and 151,664 for smallNORB without the decoder, by count",
             ),
         ),
         Claim(
             "state of the art on three data sets with 2 % of CapsNet's parameters",
-            told("not measured", "no run yet"),
+            fixed_verdict("not measured", "no run yet"),
         ),
     ),
     "hahn2019": (
         Claim(
             "more robust than agreement against white-box attacks and affine transformations",
-            told("not measured", "no run yet"),
+            fixed_verdict("not measured", "no run yet"),
         ),
         Claim(
             "less computation than agreement",
-            told(
+            fixed_verdict(
                 "not measured",
                 "no run yet; by count the head has 662,592 parameters and dynamic routing's "
                 "5,538,816",
@@ -193,15 +202,15 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "ribeiro2020": (
         Claim(
             "98.7 % on smallNORB with three capsule layers (README)",
-            told("not measured", "no run yet"),
+            fixed_verdict("not measured", "no run yet"),
         ),
         Claim(
             "97.1 % on smallNORB with one capsule layer (README)",
-            told("not measured", "no run yet"),
+            fixed_verdict("not measured", "no run yet"),
         ),
         Claim(
             "half as many capsules as before (abstract)",
-            told("seen", "types 8, 16, 16 against 32, 32, 32 of Hinton 2018, by count"),
+            fixed_verdict("seen", "types 8, 16, 16 against 32, 32, 32 of Hinton 2018, by count"),
         ),
     ),
 }

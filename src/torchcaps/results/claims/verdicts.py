@@ -14,10 +14,10 @@ Word = Literal["seen", "seen in part", "not seen", "not measured"]
 TEST_IMAGES = 10_000
 """Test images of the data sets that are compared here."""
 
-SURE = 2.0
+MIN_LEAD_ERRORS = 2.0
 """Standard errors by which one accuracy must exceed another to count as better."""
 
-NEAR = 1.0
+MAX_LAG_ERRORS = 1.0
 """Standard errors by which an accuracy may miss another and still count as equal."""
 
 
@@ -68,19 +68,19 @@ class Claim:
     judge: Judge
 
 
-def told(word: Word, evidence: str) -> Judge:
+def fixed_verdict(word: Word, evidence: str) -> Judge:
     """Return a verdict that rests on another page or on a count of parameters."""
     return lambda _: Verdict(word, evidence)
 
 
 def above(*pairs: tuple[str, str], also: str = "") -> Judge:
     """Judge whether the first recipe of each pair is better than the second."""
-    return lambda evidence: _compare(evidence, pairs, SURE, also)
+    return lambda evidence: _compare(evidence, pairs, MIN_LEAD_ERRORS, also)
 
 
-def no_worse(*pairs: tuple[str, str], also: str = "") -> Judge:
+def not_worse(*pairs: tuple[str, str], also: str = "") -> Judge:
     """Judge whether the first recipe of each pair is at least as good as the second."""
-    return lambda evidence: _compare(evidence, pairs, -NEAR, also)
+    return lambda evidence: _compare(evidence, pairs, -MAX_LAG_ERRORS, also)
 
 
 def reached(*names: str, also: str = "") -> Judge:
@@ -92,7 +92,7 @@ def reached(*names: str, also: str = "") -> Judge:
         for name, summary in known.items():
             paper = RECIPES[name].published.value
             assert paper is not None
-            held.append(summary.mean >= paper - NEAR * standard_error(summary))
+            held.append(summary.mean >= paper - MAX_LAG_ERRORS * standard_error(summary))
             texts.append(f"{_text(name, summary)}, paper {paper:.2f}")
         texts.append(_without("no run", [name for name in names if name not in known]))
         return _verdict(held, len(names), [*texts, also], list(known.values()))

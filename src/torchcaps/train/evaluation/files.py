@@ -146,16 +146,16 @@ def _check_draws(draws: int, source: Source) -> int:
 
 
 def _recipe_and_images(
-    asked: str | Recipe | None,
+    recipe_or_name: str | Recipe | None,
     own_folder: Path | None,
     files: Sequence[Path],
     networks: Sequence[Network],
 ) -> tuple[Recipe, Path | None]:
     """Return the recipe that is asked for, or that of the runs, and the user's own images."""
-    loaded = asked if isinstance(asked, Recipe) else None
+    loaded = recipe_or_name if isinstance(recipe_or_name, Recipe) else None
     is_own = loaded and all(description_of(file).get("recipe") == loaded.name for file in files)
-    if asked is not None and not is_own:
-        return loaded or get(str(asked)), own_folder
+    if recipe_or_name is not None and not is_own:
+        return loaded or get(str(recipe_or_name)), own_folder
     recipe, trained_on = _common_recipe(files, networks, loaded)
     return recipe, own_folder or trained_on
 

@@ -19,7 +19,7 @@ class Bin(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """How a network classifies images of one object each. Shares are in percent.
+    """The classification metrics of a network on images of one object each, in percent.
 
     Attributes:
         per_class: accuracy on the images of each class (recall), by name; None without images.

@@ -104,8 +104,10 @@ def ship(
         rows = [row for _, row in candidates]
         best = _best(rows)
         run = next(run for run, row in candidates if row is best)
-        stays = dict if replace else partial(_staying, path, best, rows, record)
-        files[path] = stays() or _write(run, best, path, store, data_dir, device, stays)
+        describe_kept = dict if replace else partial(_describe_kept, path, best, rows, record)
+        files[path] = describe_kept() or _write(
+            run, best, path, store, data_dir, device, describe_kept
+        )
     return files
 
 
@@ -120,7 +122,7 @@ def _measure(rows: Sequence[AccuracyRow]) -> str:
     return "test" if any(row.validation is None for row in rows) else "validation"
 
 
-def _staying(
+def _describe_kept(
     path: Path, best: AccuracyRow, rows: Sequence[AccuracyRow], record: str | Path | None
 ) -> dict[str, Any]:
     """Return the facts of an existing file and why it stays; nothing if it is to be replaced."""
@@ -165,7 +167,7 @@ def _write(
     store: str,
     data_dir: Path | None,
     device: str,
-    stays: Callable[[], dict[str, Any]],
+    describe_kept: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     """Write a weight file if its size and its accuracy allow; return its facts."""
     network = load_trained(run.path)
@@ -183,7 +185,7 @@ def _write(
             )
         (score,) = evaluate_files([trial], data_dir=data_dir, device=device).values()
     _check_accuracy(path, row, score["percent"])
-    if existing := stays():  # another process shipped it during the scoring
+    if existing := describe_kept():  # another process shipped it during the scoring
         return existing
     facts |= {"test": score["percent"], "images": score["images"]}
     path.parent.mkdir(parents=True, exist_ok=True)
