@@ -11,6 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from docutils import nodes
 from reference_pages import write_reference
 
 import torchcaps
@@ -69,11 +70,22 @@ mathjax4_config = {  # speech would fetch its rules, which browsers refuse for p
 
 
 def setup(app: Any) -> None:
-    """Save the explorer beside the pages, while they are built."""
+    """Save the explorer beside the pages while they are built, and mark wide tables."""
+    app.connect("doctree-resolved", mark_wide_tables)
     if app.tags.has("explorer"):
         app.add_js_file("draw.js")
         app.connect("builder-inited", start_saving)
         app.connect("build-finished", finish_saving)
+
+
+def mark_wide_tables(app: Any, doctree: nodes.document, name: str) -> None:
+    """Give wide tables and long cells classes, for which the style sheet sets widths."""
+    for table in doctree.findall(nodes.table):
+        if len(list(table.findall(nodes.colspec))) > 3:
+            table["classes"].append("wide")
+        for cell in table.findall(nodes.entry):
+            if (length := len(cell.astext())) > 24:
+                cell["classes"].append("long" if length > 60 else "medium")
 
 
 def start_saving(app: Any) -> None:

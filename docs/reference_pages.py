@@ -66,7 +66,8 @@ def recipes_page() -> str:
     parts = [
         "# Recipes\n\nA recipe fixes everything about a training run but its seed. "
         "`torchcaps train NAME` runs it, and `--set key=value` changes a setting. "
-        "Numbers are percent correct, as the paper prints them.\n"
+        '"paper" is the accuracy in percent that the paper prints, at "where". The notes below '
+        "each table say what the paper leaves open and how the recipe differs from it.\n"
     ]
     for key, paper in PAPERS.items():
         rows = [
@@ -77,15 +78,24 @@ def recipes_page() -> str:
                 "" if recipe.published.value is None else f"{recipe.published.value:.2f}",
                 recipe.published.where,
                 str(recipe.epochs),
-                recipe.notes,
             )
             for name, recipe in RECIPES.items()
             if name.startswith(f"{key}/")
         ]
-        headings = ("recipe", "data set", "parameters", "paper", "where", "epochs", "notes")
+        headings = ("recipe", "data set", "parameters", "paper", "where", "epochs")
         if rows:
-            parts.append(f"## {paper.label}\n\n{markdown_table(headings, rows)}\n")
+            table = markdown_table(headings, rows)
+            parts.append(f"## {paper.label}\n\n{table}\n\n{_recipe_notes(key)}\n")
     return "\n".join(parts)
+
+
+def _recipe_notes(key: str) -> str:
+    """Return the notes of a paper's recipes as a list, recipes with the same note together."""
+    names_by_note: dict[str, list[str]] = {}
+    for name, recipe in RECIPES.items():
+        if name.startswith(f"{key}/") and recipe.notes:
+            names_by_note.setdefault(recipe.notes, []).append(f"`{name.partition('/')[2]}`")
+    return "\n".join(f"- {', '.join(names)}: {note}" for note, names in names_by_note.items())
 
 
 def data_sets_page() -> str:
@@ -152,14 +162,14 @@ def api_pages() -> Iterator[tuple[str, str]]:
     names = []
     for title, modules in API.items():
         try:
-            found = [importlib.import_module(module) for module in modules]
+            imported = [importlib.import_module(module) for module in modules]
         except ModuleNotFoundError as error:
             if error.name not in modules:
                 raise
             continue
         name = f"api-{re.sub(r'[^a-z]+', '-', title.lower())}"
         names.append(name)
-        yield name, f"# {title}\n\n" + "\n".join(_module_text(module) for module in found)
+        yield name, f"# {title}\n\n" + "\n".join(_module_text(module) for module in imported)
     listed = "\n".join(names)
     yield "api", f"# API\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
 

@@ -37,6 +37,14 @@ def test_the_line_of_speed_quotes_the_page_of_speeds() -> None:
     assert any(f"| {images[0]} |" in row and f"| {share[1]} |" in row for row in rows)
 
 
+def test_the_number_of_public_bugs_is_that_of_their_tests() -> None:
+    names = re.findall(
+        r"^def test_(.*)\(", (README.parent / "tests/routing/test_bugs.py").read_text(), re.M
+    )
+    bugs = {bug for name in names for bug in re.findall(r"\bb\d+|(?<=_)b\d+(?=_)", name)}
+    assert f"with {len(bugs)} bugs found in public capsule code" in README.read_text()
+
+
 def test_the_demo_table_names_every_routing() -> None:
     rows = re.findall(r"^\| ([\w-]+) \|.+\| [\d.]+ % \|$", README.read_text(), flags=re.MULTILINE)
     assert [f"demo/strokes-{name}" for name in rows] == [

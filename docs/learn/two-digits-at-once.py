@@ -7,8 +7,9 @@
 # %% [markdown]
 # # Two digits at once
 #
-# Overlapping digits are what routing is for: a pixel of ink belongs to one digit or to both, and routing sends each part to the
-# right whole. We take a network trained on overlapping MNIST digits and let it separate digits that it has never seen.
+# Two digits that overlap are a hard case for a classifier, because a pixel of ink may belong to one digit, to the other or to
+# both. Routing was made for this case: every part has to choose the digit that it belongs to. We take a network that was trained
+# on overlapping MNIST digits, and let it separate digits of a kind that it has never seen.
 
 # %%
 import matplotlib.pyplot as plt
@@ -24,21 +25,76 @@ pairs = Strokes(200, size=36, overlapping=True, split="test", seed=1, poses=pose
 batch = next(iter(Batches(pairs, 200).epoch(0)))
 
 # %% [markdown]
-# An image has two labels. `predict` with `top=2` returns zeros and ones, with ones for the two longest capsules.
+# ## Read both digits
+#
+# The length of a class capsule says whether its digit is there, and several capsules can be long at once. `predict`
+# with `top=2` returns zeros and ones, with ones for the two longest capsules.
 
 # %%
 with torch.no_grad():
-    out = net(batch.images)
+    out = net(batch.images, couplings=True)
 predicted = tc.predict(out.scores, top=2)  # [200, 10]
 both = predicted.gather(1, batch.labels).all(dim=1)
 print(f"both digits right: {int(both.sum())} of {len(both)}")
 
 # %% [markdown]
-# The network has only seen digits written by people, and these are generated from strokes. The decoder draws each of the two
-# class capsules alone:
+# ## What the iterations do
+#
+# The network routes three times. `set_iterations` changes that without new training. With one iteration, every child is coupled
+# equally to all ten digits.
+
+# %%
+for iterations in (1, 2, 3):
+    net.set_iterations(iterations)
+    with torch.no_grad():
+        scores = net(batch.images).scores
+    first, second, third = scores.topk(3).values.mean(dim=0).tolist()
+    right = tc.predict(scores, top=2).gather(1, batch.labels).all(dim=1).sum()
+    print(
+        f"iterations {iterations}: mean lengths {first:.2f}, {second:.2f}, then {third:.2f}; both right {right}"
+    )
+
+# %% [markdown]
+# The two longest capsules are clear winners only after three iterations. Their order hardly changes, so the number of right
+# answers hardly changes either.
+#
+# ## Where the parts go
+#
+# A child starts with a coupling of 0.1 to each of the ten digits. The picture shows what its coupling gained by routing, added up
+# over the 32 types of capsules at each position: orange for the first digit, blue for the second.
 
 # %%
 chosen = both.nonzero().flatten()[:6]
+couplings = out.couplings[0][chosen].unflatten(1, (10, 10, 32))  # [b h w i n]
+gained = (couplings - 0.1).clamp_min(0).sum(dim=3)  # [b h w n]
+
+
+def two_colors(first, second):
+    """Return the first image in orange and the second in blue; both together are white."""
+    return torch.stack([first, (first + second) / 2, second], dim=-1).clamp(0, 1).numpy()
+
+
+figure, axes = plt.subplots(2, len(chosen), figsize=(9, 3.4))
+for column, index in enumerate(chosen):
+    labels = batch.labels[index]
+    first, second = gained[column, ..., labels].movedim(-1, 0) / gained[column, ..., labels].max()
+    axes[0, column].imshow(batch.images[index, 0].numpy(), cmap="gray")
+    axes[0, column].set_title(f"{labels[0]} and {labels[1]}")
+    axes[1, column].imshow(two_colors(first, second))
+for axis in axes.flat:
+    axis.set_axis_off()
+plt.show()
+
+# %% [markdown]
+# The two colors lie at different positions, often near the strokes of their digit. At dark positions the children stay undecided,
+# or choose another digit.
+#
+# ## Draw each digit alone
+#
+# The network has only seen digits written by people, and these are generated. The decoder draws each of the two class capsules
+# alone, in the same colors:
+
+# %%
 apart = analysis.segment(net, batch.images[chosen], batch.labels[chosen], batch.targets[chosen])
 figure, axes = plt.subplots(2, len(chosen), figsize=(9, 3.2))
 for column, (image, drawings, names) in enumerate(
@@ -46,8 +102,7 @@ for column, (image, drawings, names) in enumerate(
 ):
     axes[0, column].imshow(image[0].numpy(), cmap="gray")
     first, second = drawings[:, 0]
-    colors = torch.stack([first, (first + second) / 2, second], dim=-1).clamp(0, 1)
-    axes[1, column].imshow(colors.numpy())
+    axes[1, column].imshow(two_colors(first, second))
     axes[1, column].set_title(f"{names[0]} and {names[1]}")
 for axis in axes.flat:
     axis.set_axis_off()
@@ -55,11 +110,11 @@ plt.show()
 print(f"overlap with the true digits (intersection over union): {apart.iou.mean():.2f}")
 
 # %% [markdown]
-# Red is the first digit, blue the second. [Looking inside](../looking-inside.md) shows the same on MNIST digits.
+# [Looking inside](../looking-inside.md) shows the same on MNIST digits.
 #
 # ## Your own images with several objects
 #
-# Train with `binary_cross_entropy_loss` on targets of zeros and ones, and read the classes with a threshold:
+# Train with `binary_cross_entropy_loss` on targets of zeros and ones. Then read the classes with a threshold:
 
 # %%
 head = tc.CapsuleHead(32, n_classes=5)

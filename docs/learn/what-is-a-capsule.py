@@ -73,11 +73,11 @@ plt.show()
 couplings = out.couplings[-1]
 print("couplings [image, child, digit]:", list(couplings.shape))
 sums = couplings[0].sum(dim=-1)
-print(f"the couplings of a child sum to {sums.min():.3f} to {sums.max():.3f}")
+print(f"the couplings of each child sum to 1, up to {(sums - 1).abs().max():.0e}")
 
 # %% [markdown]
 # A coupling is the share of a child that goes to one digit. It starts at 0.1 for each of the ten digits. Here are the children
-# that give most to the winner:
+# with the largest couplings to the winner:
 
 # %%
 winner = int(out.scores[0].argmax())

@@ -1,7 +1,8 @@
 """Votes that have not been cast: child poses, weights, and how they multiply.
 
-Axes: b batch (and folded positions), i child, j parent, t child with weights of its own, d child
-pose, e parent pose, h w image, k window offset, p q r rows and columns of matrix poses.
+Axes: b batch (and folded positions), i child, j parent, d child pose, e parent pose, h w image,
+k window offset. The axis t counts the children with weights of their own, and p q r are rows and
+columns of matrix poses.
 """
 
 from dataclasses import dataclass, replace

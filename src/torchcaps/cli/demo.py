@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 DEFAULT = ("dynamic", "inverted-attention", "pairwise")
 
+NEXT = """\
+Next:
+  torchcaps explore                          draw a digit, watch a network read it
+  torchcaps demo all                         compare {} routings
+  torchcaps figures sabour2017/mnist-modern  look inside a trained network
+  torchcaps list                             list every published row\
+"""
+
 
 def demo(
     routings: Annotated[
@@ -26,7 +34,7 @@ def demo(
     figures: Annotated[bool, typer.Option(help="Draw figures at the end.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Train three routings on generated digits: no download, a few minutes."""
+    """Train three routings on generated digits: no download, a minute or two."""
     from rich.console import Console
 
     chosen = _choose(routings or list(DEFAULT))
@@ -46,13 +54,7 @@ def demo(
     _print_table(console, rows)
     if figures:
         _draw(console, rows, out)
-    console.print(
-        f"Next: torchcaps demo all compares {len(_choose(['all']))} routings; torchcaps figures "
-        "sabour2017/mnist-modern looks into a pretrained network; torchcaps list shows every "
-        "published row, and torchcaps train NAME trains it (on a GPU, or with --set limit=6400 "
-        "for a short run).",
-        soft_wrap=True,
-    )
+    console.print(NEXT.format(len(_choose(["all"]))), soft_wrap=True, highlight=False)
 
 
 def _choose(names: list[str]) -> list[str]:

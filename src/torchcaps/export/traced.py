@@ -108,9 +108,9 @@ class Traced(Graph):
     def describe(self) -> dict[str, Any]:
         """Return input, outputs and layers as `json` can store them.
 
-        A layer has its ``name``, its ``routing``, the axis its couplings compete over
-        (``competes_over``), the grids ``below`` and ``above`` (rows, columns, types), and
-        ``child`` ``[p s]``: the child in each slot, -1 for padding.
+        A layer has its ``name``, its ``routing`` and ``competes_over``, the axis its couplings
+        compete over. ``below`` and ``above`` are its grids (rows, columns, types). ``child``
+        ``[p s]`` is the child in each slot, -1 for padding.
         """
         with torch.no_grad():
             _, layers = self.traced(self.example())

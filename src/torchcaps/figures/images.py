@@ -28,15 +28,16 @@ def draw_reconstructions(
     rows = torch.stack([picked.images, picked.from_label, picked.from_prediction])
     pairs = zip(picked.labels.tolist(), picked.predictions.tolist(), strict=True)
     columns = [f"{class_name(a, classes)}\n{class_name(b, classes)}" for a, b in pairs]
-    error = f"mean squared error a pixel: {float(shown.error_label.mean()):.4f} from the label"
+    failures = f"; on the right, {len(bad)} misclassified" if len(bad) else ""
+    error = f"mean squared error per pixel: {float(shown.error_label.mean()):.4f} from the label"
     figure, (axis,) = blank(max(4.5, 0.85 * len(columns) + 1.5), 3.6, title=error)
     show_tiles(
         axis,
         rows,
         ("input", "from label", "from\nprediction"),
         columns,
-        f"label (above), prediction (below); the last {len(bad)} are failures",
-        "what is shown",
+        f"label (above), prediction (below){failures}",
+        "",
     )
     return figure
 

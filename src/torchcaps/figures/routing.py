@@ -123,7 +123,9 @@ def draw_routing_map(
     numbers = zip(*(routing_map.classes.tolist() for _, routing_map in maps), strict=True)
     columns = [", ".join(class_name(n, classes) for n in some) for some in numbers]
     figure, (axis,) = blank(max(4.0, 0.95 * len(columns) + 1.6), 0.95 * len(rows) + 0.9)
-    show_tiles(axis, torch.stack(rows), names, columns, "class of each row", "fed to")
+    show_tiles(
+        axis, torch.stack(rows), names, columns, "classes: best, runner-up", "contributions to"
+    )
     return figure
 
 

@@ -1,9 +1,8 @@
 """Decoders: an image from the pose of one class capsule.
 
 In training the capsule of the true class is decoded, at test time that of the predicted class, as
-Zhao 2020 says it. Sabour 2017 and Choi 2019 say it of training only; their code takes the label at
-test time as well. :meth:`Decoder.decode` takes any class, for that, for what-if pictures and for
-several classes in one image.
+Zhao 2020 says. Sabour 2017 and Choi 2019 describe training only, and their code takes the label at
+test time too. :meth:`Decoder.decode` decodes any class, for example several in one image.
 """
 
 from abc import ABC, abstractmethod

@@ -175,9 +175,9 @@ class ResNetV2Backbone(Backbone):
     Args:
         in_channels: channels of the images.
         blocks: residual blocks of each stage.
-        corrected: False is the arrangement of the first weights that shipped: the first block
-            normalizes and rectifies a second time, the last sum is neither normalized nor
-            rectified, and convolutions start by PyTorch's rule.
+        corrected: False builds the backbone of the first weights that shipped. Its first block
+            normalizes and rectifies a second time, and its last sum is neither normalized nor
+            rectified. Its convolutions have PyTorch's initial weights.
     """
 
     out_channels = 64

@@ -44,7 +44,7 @@ def published() -> list[Recipe]:
         "choi2019/mnist",
         "mnist",
         Published("Table 1, MNIST+", 99.46, what=CHOSEN),
-        notes="Translation only, as the paper says; its code also rotates by up to 20 degrees.",
+        notes="Translation only, as the paper says. Its code also rotates by up to 20 degrees.",
         train_transforms=(Affine(translation=0.1, fill="nearest"),),
         loss=margin,
         reconstruction_weight=0.3,
@@ -60,7 +60,7 @@ def published() -> list[Recipe]:
         network="choi2019/cifar10",
         dataset="cifar10",
         published=Published("Table 1, C10+", 88.61, what=CHOSEN),
-        notes="The learning rate halves after 50 of 200 epochs as in the authors' code.",
+        notes="The learning rate halves after 50 of 200 epochs, as in the authors' code.",
         train_transforms=(Affine(rotation=20, translation=0.1, fill="nearest"), Flip()),
         schedule=partial(inverse_time, decay=1e-4, steps=90_000, at=50 / 200),
         epochs=200,
@@ -79,7 +79,7 @@ def _plain(recipe: Recipe, where: str, accuracy: float, also: str = "") -> Recip
     return recipe.variant(
         f"{recipe.name}-unaugmented",
         published=Published(where, accuracy, what=CHOSEN + also),
-        notes="As the augmented row, without augmentation.",
+        notes="As the augmented row, but without augmentation.",
         train_transforms=(),
     )
 
@@ -91,8 +91,9 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
         dataset="expanded_mnist",
         test_dataset="affnist",
         published=Published("Table 1", 91.6, what="epoch chosen on affNIST's validation files"),
-        notes="Digits up to 8 pixels from the middle of the canvas, which cuts some off by 2. All "
-        "60,000 digits are trained on, and the epoch is chosen on affNIST's validation files.",
+        notes="Digits move by up to 8 pixels from the middle of the canvas, which cuts off up to "
+        "2 pixels of some. All 60,000 digits are trained on, and the epoch is chosen on "
+        "affNIST's validation files.",
         train_transforms=(),
         shift=8,
         validation_dataset="affnist",
@@ -103,9 +104,9 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
         validation_dataset="affnist_style",
         test_draws=32,
         published=Published("Table 1", 91.6, what="on affNIST itself", is_row=False),
-        notes="Scored on digits under affNIST's ranges of maps, which need no download; the "
-        "paper's number is on affNIST itself. The epoch is chosen on such digits, made of the last "
-        "tenth of the training digits. Else as choi2019/affnist.",
+        notes="Scored on test digits with affNIST's ranges of affine maps, which need no "
+        "download. The paper's number is on affNIST itself. The epoch is chosen on such digits, "
+        "made from the last tenth of the training digits. Otherwise as choi2019/affnist.",
     )
     return [affnist, style]
 
@@ -146,8 +147,8 @@ def _dynamic(mnist: Recipe, cifar10: Recipe) -> list[Recipe]:
             name,
             network=name,
             published=Published(where, augmented, what="CapsuleNet trained by Choi et al."),
-            notes="The paper names the Keras code it used and no setting of it: Adam, a decay by "
-            "0.9 an epoch, 50 epochs and 3 iterations here.",
+            notes="The paper names the Keras code that it used, and no setting. Here: Adam, a "
+            "decay of 0.9 per epoch, 50 epochs and 3 iterations.",
             iterations=3,
             reconstruction_weight=0.392,
             optimizer=torch.optim.Adam,
@@ -171,7 +172,8 @@ def modern() -> list[Recipe]:
         ),
         modernize(
             rows["choi2019/cifar10"],
-            "AdamW, one cycle, crops, flips and an 8x8 gray cutout; all 50,000, last epoch.",
+            "AdamW, one-cycle learning rate, crops, flips and an 8x8 gray cutout. All 50,000 "
+            "images, last epoch.",
             train_transforms=(PadCrop(4), Flip(), Cutout(8, fill=120)),
             epochs=200,
             batch_size=256,

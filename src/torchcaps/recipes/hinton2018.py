@@ -21,9 +21,9 @@ def published() -> list[Recipe]:
         "hinton2018/smallnorb",
         "smallnorb",
         Published("section 5", 98.2, what="one crop, choice of the epoch not stated"),
-        notes="300 epochs: the paper does not say how long it trains, and the 2,000,000 steps at "
-        "which the authors' code stops are 5,900 of them. The learning rate decays as over those "
-        "steps. The margin rises linearly over the run.",
+        notes="300 epochs. The paper does not say how long it trains, and the authors' code "
+        "stops after 2,000,000 steps, which are 5,900 epochs. The learning rate decays as over "
+        "those steps. The margin rises linearly over the run.",
         iterations=3,
         resize=48,
         train_transforms=(Standardize(), Crop(32), Brightness(), Contrast()),

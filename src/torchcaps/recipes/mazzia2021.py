@@ -36,8 +36,8 @@ def published() -> list[Recipe]:
         "mazzia2021/mnist",
         "mnist",
         Published("Table 2", what=UNVERIFIED),
-        notes="Rotation, shift, squeeze and a 4x4 erased square follow the authors' code in range; "
-        "it draws their sizes from a normal distribution, we draw them uniformly.",
+        notes="Rotation, shift, squeeze and a 4x4 erased square have the ranges of the authors' "
+        "code. It draws their sizes from a normal distribution; we draw them uniformly.",
         train_transforms=(
             Sometimes(Affine(rotation=30), 0.5),
             Affine(translation=0.1, scale=(0.85, 1.0)),
@@ -64,7 +64,8 @@ def _variants(mnist: Recipe) -> list[Recipe]:
             published=Published(
                 "Table 2", what="no such row: the paper trains with the decoder", is_row=False
             ),
-            notes="The 161,824 parameters of the paper alone. Else as mazzia2021/mnist.",
+            notes="The paper's 161,824 parameters, without a decoder. Otherwise as "
+            "mazzia2021/mnist.",
             reconstruction_weight=0.0,
         ),
         mnist.variant(
@@ -72,8 +73,8 @@ def _variants(mnist: Recipe) -> list[Recipe]:
             network="mazzia2021/multimnist",
             dataset="multimnist",
             published=Published("section on MultiMNIST", what=UNVERIFIED),
-            notes="Digits shift by up to 6 pixels as in the authors' code. Scored on 100,000 "
-            "pairs, ten of each test digit.",
+            notes="Digits shift by up to 6 pixels, as in the authors' code. Scored on 100,000 "
+            "pairs, ten for each test digit.",
             train_transforms=(),
             shift=6,
             test_draws=10,
@@ -85,7 +86,7 @@ def _variants(mnist: Recipe) -> list[Recipe]:
             dataset="smallnorb",
             published=Published("Table 4", what=UNVERIFIED),
             notes="48x48 patches of 64x64 images. The authors' code also changes brightness and "
-            "contrast and standardizes, which a decoder of pixels in 0..1 rules out.",
+            "contrast and standardizes images, which a decoder of pixels in 0 to 1 rules out.",
             resize=64,
             train_transforms=(Crop(48),),
             test_transforms=(CenterCrop(48),),

@@ -40,7 +40,7 @@ The published rows follow the text. ``--set reconstruction_weight=0.01`` follows
 
 TRIALS = "mean of 3 trials, choice of the epoch not stated"
 ONE = "one number, choice of the epoch not stated"
-SCORED = " Scored on 100,000 pairs, ten of each test digit, where the paper has 10 million."
+SCORED = " Scored on 100,000 pairs, ten for each test digit; the paper has 10 million."
 
 SHARP_DIGITS = (
     Shift(2),
@@ -91,9 +91,9 @@ def _mnist_without_decoder(mnist: Recipe) -> list[Recipe]:
         "sabour2017/mnist-baseline",
         network="sabour2017/mnist-baseline",
         published=Published("Table 1", 99.61, what=ONE),
-        notes="Steps and decay as for the capsule network; the paper names Adam only. The rate "
-        "rises over the first epoch: at 0.001 the first step, over 100,352 inputs of the first "
-        "hidden layer, could leave every unit of it dead.",
+        notes="Steps and learning rate decay are those of the capsule network; the paper names "
+        "only Adam. The learning rate rises over the first epoch. At 0.001 the first step, over "
+        "the 100,352 inputs of the first hidden layer, could leave all its units dead.",
         iterations=None,
         loss=cross_entropy,
         warmup=1.0,
@@ -113,11 +113,11 @@ def _multimnist(mnist: Recipe) -> list[Recipe]:
         network="sabour2017/multimnist",
         dataset="multimnist",
         published=Published("Table 1", 94.8, what=ONE + "; section 6.2 says 95.0"),
-        notes="Pairs drawn anew every epoch, 60 million in all as in the paper; how often it "
-        "shows them is unsaid. The learning rate decays ten times slower than on MNIST (section "
-        "6.2), and so over ten times the steps: the run ends at 0.002 of the first rate. With the "
-        "reconstruction weight of the authors' code 84.0 % of the held-out pairs were right after "
-        "9 epochs, 82.2 with the text's." + SCORED,
+        notes="New pairs are drawn every epoch, 60 million in all as in the paper, which does "
+        "not say how often it shows them. The learning rate decays ten times slower than on "
+        "MNIST (section 6.2) over ten times the steps, and ends at 0.002 of its first value. "
+        "After 9 epochs 84.0 % of the held-out pairs were right with the reconstruction weight "
+        "of the authors' code, and 82.2 % with the text's." + SCORED,
         train_transforms=(),
         test_draws=10,
         measure="top2",
@@ -128,8 +128,9 @@ def _multimnist(mnist: Recipe) -> list[Recipe]:
         "sabour2017/multimnist-baseline",
         network="sabour2017/multimnist-baseline",
         published=Published("Table 1", 91.9, what=ONE),
-        notes="The decay step was searched for and is not printed; the capsule network's here. The "
-        "rate rises over the first epoch, as for MNIST's baseline." + SCORED,
+        notes="The paper searched for the decay step and does not print it; this one is the "
+        "capsule network's. The learning rate rises over the first epoch, as for MNIST's "
+        "baseline." + SCORED,
         iterations=None,
         loss=binary_cross_entropy,
         warmup=1.0,
@@ -151,8 +152,9 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
         dataset="expanded_mnist",
         test_dataset="affnist",
         published=Published("section 5.2", 79.0, what="stopped at 99.23 % on expanded MNIST"),
-        notes="The paper stops early, at 99.23 % on the expanded test digits. Here training stops "
-        "after the epoch that reaches 99.23 % on held-out expanded digits, the 50th at the latest.",
+        notes="The paper stops early, at 99.23 % on the expanded test digits. Here training "
+        "stops after the epoch that reaches 99.23 % on held-out expanded digits, and after 50 "
+        "epochs at most.",
         train_transforms=(),
         schedule=partial(decay, steps=None),  # a run that stops early is not annealed
         epochs=50,
@@ -163,9 +165,9 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
         "sabour2017/affnist-baseline",
         network="sabour2017/affnist-baseline",
         published=Published("section 5.2", 66.0, what="stopped at 99.22 % on expanded MNIST"),
-        notes="The CNN of the authors' code, since the paper says only that it has pooling and "
-        "dropout; the share of dropped units is a half. Stopped as the capsule network is, at "
-        "99.22 %. The rate rises over the first epoch, as for MNIST's baseline.",
+        notes="The CNN of the authors' code, because the paper says only that it has pooling and "
+        "dropout. The dropout rate is 0.5. Training stops as for the capsule network, at 99.22 "
+        "%. The learning rate rises over the first epoch, as for MNIST's baseline.",
         iterations=None,
         loss=cross_entropy,
         warmup=1.0,
@@ -185,9 +187,10 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
                     what="on affNIST itself, stopped early",
                     is_row=False,
                 ),
-                notes="Scored on 32 draws of digits under affNIST's ranges of maps, which need no "
-                f"download; the paper's number is on affNIST itself. Else as {row.name}."
-                + " The rate rises over the first epoch."
+                notes="Scored on 32 draws of test digits with affNIST's ranges of affine maps, "
+                "which need no download. The paper's number is on affNIST itself. "
+                f"Otherwise as {row.name}."
+                + " The learning rate rises over the first epoch."
                 * bool(row.warmup),
             )
         )
@@ -202,8 +205,8 @@ def _other_sets(mnist: Recipe) -> list[Recipe]:
         published=Published(
             "section 7", 89.4, what="ensemble of 7, choice of the epoch not stated"
         ),
-        notes="600,000 steps, crops, flips, brightness and contrast as in the authors' code, which "
-        "has no decoder here; the paper says 24x24 patches.",
+        notes="600,000 steps, with crops, flips, brightness and contrast as in the authors' "
+        "code, which has no decoder here. The paper says only that it takes 24x24 patches.",
         train_transforms=(Crop(24), Flip(), Brightness(), Contrast(), Standardize()),
         test_transforms=(CenterCrop(24), Standardize()),
         reconstruction_weight=0.0,
@@ -222,8 +225,8 @@ def _other_sets(mnist: Recipe) -> list[Recipe]:
         network="sabour2017/smallnorb",
         dataset="smallnorb",
         published=Published("section 7", 97.3, what=ONE),
-        notes="Crops only, as the paper says: its code also changes brightness and contrast and "
-        "standardizes, which a decoder of pixels in 0..1 rules out. 300,000 steps.",
+        notes="Crops only, as the paper says. Its code also changes brightness and contrast and "
+        "standardizes images, which a decoder of pixels in 0 to 1 rules out. 300,000 steps.",
         resize=48,
         train_transforms=(Crop(32),),
         test_transforms=(CenterCrop(32),),
@@ -234,8 +237,8 @@ def _other_sets(mnist: Recipe) -> list[Recipe]:
         network="sabour2017/svhn",
         dataset="svhn",
         published=Published("section 7", 95.7, what=ONE),
-        notes="The paper gives the widths and nothing of the training: no augmentation, no decoder "
-        "and 300,000 steps here.",
+        notes="The paper gives the widths and says nothing about the training. Here: no "
+        "augmentation, no decoder and 300,000 steps.",
         train_transforms=(),
         reconstruction_weight=0.0,
         epochs=524,
@@ -249,8 +252,8 @@ def modern() -> list[Recipe]:
     return [
         modernize(
             rows["sabour2017/mnist"],
-            "AdamW, one cycle, shifts by whole pixels, two of five digits rotated a little, two of "
-            "five bent; all 60,000 images, last epoch.",
+            "AdamW, one-cycle learning rate, shifts by whole pixels. Two of five digits are "
+            "rotated a little, two of five are bent. All 60,000 images, last epoch.",
             train_transforms=SHARP_DIGITS,
             batch_size=256,
             lr=2e-3,
@@ -258,8 +261,9 @@ def modern() -> list[Recipe]:
         ),
         modernize(
             rows["sabour2017/multimnist"],
-            f"{PAIRS_NOTES}After 7 of 20 epochs 86.6 % of the held-out pairs were right, 83.6 "
-            f"with AdamW at 0.004. The reconstruction weighs as in the authors' code.{SCORED}",
+            f"{PAIRS_NOTES}After 7 of 20 epochs 86.6 % of the held-out pairs were right, and "
+            "83.6 % with AdamW at 0.004. The reconstruction has the weight of the authors' code."
+            f"{SCORED}",
             reconstruction_weight=CODE_WEIGHT,
             epochs=500,
             **MUON,

@@ -75,8 +75,8 @@ def _families(attention: Recipe) -> dict[str, Recipe]:
         "attention": attention,
         "dynamic": attention.variant(
             "dynamic",
-            notes="1 iteration: section 5 says that accuracy falls with the count. No weight decay "
-            "beside Adam, of which the paper says nothing.",
+            notes="1 iteration: section 5 says that accuracy falls with more. Adam without "
+            "weight decay, which the paper does not mention.",
             iterations=1,
             loss=margin,
             optimizer=torch.optim.Adam,
@@ -85,8 +85,8 @@ def _families(attention: Recipe) -> dict[str, Recipe]:
         ),
         "em": attention.variant(
             "em",
-            notes="2 iterations, which section 5 says is best. No weight decay beside Adam, of "
-            "which the paper says nothing. The margin of the spread loss rises linearly over the "
+            notes="2 iterations, which section 5 says is best. Adam without weight decay, which "
+            "the paper does not mention. The margin of the spread loss rises linearly over the "
             "run, as the EM paper says.",
             loss=spread,
             optimizer=torch.optim.Adam,
@@ -141,7 +141,7 @@ def _figure_4(families: dict[str, Recipe]) -> list[Recipe]:
                     f"tsai2020/cifar10-simple{suffix}-{iterations}",
                     network=f"tsai2020/cifar10-simple{suffix}",
                     published=known.get((suffix, iterations), Published("Figure 4", what=CURVE)),
-                    notes="Trained as the rows of Table 1 are.",
+                    notes="Trained like the rows of Table 1.",
                     iterations=iterations,
                 )
             )
@@ -159,10 +159,10 @@ def _figure_5(attention: Recipe) -> list[Recipe]:
             network=name,
             dataset="diverse_multimnist",
             published=Published("Figure 5", accuracy, what="best evaluation of 10,000 images"),
-            notes="Iterations are unsaid: those of the other networks of the paper or, for dynamic "
-            "routing, 3. Momentum and weight decay of the released CIFAR code. The loss is a mean "
-            "over classes, of which the paper says nothing: at its learning rate the sum was "
-            "beyond 1e13 after 50 steps.",
+            notes="The paper does not print the iterations: they are those of its other networks "
+            "or, for dynamic routing, 3. Momentum and weight decay are those of the released "
+            "CIFAR code. The loss is a mean over classes. The paper does not say which, and at "
+            "its learning rate a sum exceeded 1e13 after 50 steps.",
             iterations=iterations,
             norm_batch=ON_ONE_GPU if iterations is None else 0,
             train_transforms=transforms,
@@ -172,7 +172,8 @@ def _figure_5(attention: Recipe) -> list[Recipe]:
         )
 
     learned = row("baseline-learned", 84.84, None, channels=1)
-    rise = " The rate rises over the first epoch: at 0.1 the loss was not finite after 19 steps."
+    rise = " The learning rate rises over the first epoch: at 0.1 the loss was not finite after "
+    "19 steps."
     return [
         row("matrix", 80.59, 2),
         row("vector", 85.74, 2),
@@ -191,9 +192,9 @@ def modern() -> list[Recipe]:
     recipes = [
         modernize(
             rows[f"tsai2020/diversemultimnist-{pose}"],
-            f"{PAIRS_NOTES}Half of the images go through a small affine map. In a network a "
-            "tenth as wide Muon had 53.5 % of the held-out images right after 600 steps of "
-            "128, AdamW 29.2 at 0.001 and 50.6 at 0.01.",
+            f"{PAIRS_NOTES}Half of the images get a small affine map. With a network a tenth as "
+            "wide, 53.5 % of the held-out images were right after 600 steps of 128 with Muon, "
+            "29.2 % with AdamW at 0.001 and 50.6 % at 0.01.",
             train_transforms=(affine, Channels(3), normalize),
             test_transforms=(Channels(3), normalize),
             epochs=150,
@@ -207,8 +208,8 @@ def modern() -> list[Recipe]:
 def _modern_cifar(rows: dict[str, Recipe]) -> list[Recipe]:
     """Return the ResNet networks, and on CIFAR-100 ResNet-18 with the same training beside."""
     notes = (
-        "SGD with Nesterov momentum, one cycle to 0.4, batch 512, label smoothing 0.1, a 14x14 "
-        "cutout; all 50,000 images, last epoch."
+        "SGD with Nesterov momentum, one-cycle learning rate up to 0.4, batch size 512, label "
+        "smoothing 0.1, a 14x14 cutout. All 50,000 images, last epoch."
     )
     return [
         modernize(

@@ -65,7 +65,7 @@ def published() -> list[Recipe]:
                 full,
                 network=full,
                 published=Published(where, round(100 - error, 2), what=what),
-                notes=base.notes + " The rate rises over the first 400 steps.",
+                notes=base.notes + " The learning rate rises over the first 400 steps.",
             )
             if variant == "dynamic":
                 recipe = recipe.variant(full, iterations=3, coefficient_lr=0.0)
@@ -86,8 +86,9 @@ def _sets() -> dict[str, Recipe]:
         "yang2021/mnist-dynamic",
         "mnist",
         Published("Table II"),
-        notes="20 epochs as in the authors' code, first rate and augmentation as on other sets; "
-        "the rate halves every 1,000 steps, down to 1e-6.",
+        notes="20 epochs as in the authors' code, with the first learning rate and the "
+        "augmentation of the other sets. The learning rate halves every 1,000 steps, down to "
+        "1e-6.",
         train_transforms=(Shift(2),),
         loss=margin,
         reconstruction_weight=0.0005,
@@ -101,7 +102,8 @@ def _sets() -> dict[str, Recipe]:
     fashion = mnist.variant(
         "yang2021/fashion-mnist",
         dataset="fashion_mnist",
-        notes="200 epochs, shifts and flips, the count and the augmentation being unsaid.",
+        notes="200 epochs, shifts and flips. The paper states neither the number of epochs nor "
+        "the augmentation.",
         train_transforms=(Shift(2), Flip()),
         schedule=partial(exponential, rate=0.96, every=1_000, steps=93_600, floor=FLOOR),
         epochs=200,
@@ -111,9 +113,9 @@ def _sets() -> dict[str, Recipe]:
     cifar10 = fashion.variant(
         "yang2021/cifar10",
         dataset="cifar10",
-        notes="Of training the paper says only LeakyReLU and no reconstruction: 200 epochs, the "
-        "rate falling by 0.95 every 1,000 steps, batch as on Fashion-MNIST, augmentation as in "
-        "Sabour 2017 here.",
+        notes="The paper states only LeakyReLU and no reconstruction. Here: 200 epochs, a "
+        "learning rate that falls by a factor of 0.95 every 1,000 steps, the batch size of "
+        "Fashion-MNIST, and the augmentation of Sabour 2017.",
         train_transforms=(Crop(24), Flip(), Brightness(), Contrast(), Standardize()),
         test_transforms=(CenterCrop(24), Standardize()),
         reconstruction_weight=0.0,
@@ -127,8 +129,8 @@ def _multimnist(mnist: Recipe) -> Recipe:
     return mnist.variant(
         "yang2021/multimnist",
         dataset="multimnist",
-        notes="200,000 steps of 128, pairs drawn anew every epoch; with reconstruction, of which "
-        "the paper says nothing here." + SCORED,
+        notes="200,000 steps of 128, with new pairs every epoch. With reconstruction, which the "
+        "paper does not mention here." + SCORED,
         train_transforms=(),
         test_draws=10,
         measure="top2",

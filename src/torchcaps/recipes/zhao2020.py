@@ -30,7 +30,7 @@ from torchcaps.recipes.tools.presets import NESTEROV, modernize, named
 SEEDS = "mean of 3 seeds, choice of the epoch not stated"
 KERAS_ADAM = partial(torch.optim.Adam, eps=1e-7)
 SETS = {"fashion-mnist": "fashion_mnist", "cifar10": "cifar10", "svhn": "svhn"}
-SAME_LOSS = "Cross-entropy as for pairwise routing, of activations scaled to sum to one."
+SAME_LOSS = "Cross-entropy as for pairwise routing, with activations scaled to sum to one."
 
 
 def published() -> list[Recipe]:
@@ -50,7 +50,8 @@ def _light() -> list[Recipe]:
             f"zhao2020/{name}-light",
             dataset,
             Published("Figure 4", what="test accuracy by epoch, a curve"),
-            notes="Margin loss, standardized images and all of them, as in the authors' code.",
+            notes="Margin loss and standardized images, as in the authors' code. All training "
+            "images, last epoch.",
             train_transforms=(Standardize(),),
             test_transforms=(Standardize(),),
             loss=margin,
@@ -71,7 +72,7 @@ def _light() -> list[Recipe]:
                 recipe.variant(
                     f"{recipe.name}-augmented",
                     published=Published("Figure 5", what="test accuracy by epoch, a curve"),
-                    notes="Margin loss as in the authors' code; crops after 4 pixels of padding.",
+                    notes="Margin loss, as in the authors' code. Crops after 4 pixels of padding.",
                     train_transforms=crops,
                     epochs=100,
                 ),
@@ -93,8 +94,8 @@ def _table_2() -> list[Recipe]:
                 f"zhao2020/{name}",
                 SETS[name],
                 Published("Table 2", accuracy, deviation, SEEDS),
-                notes="24 blocks as in the authors' code, where the paper says 25, and its 163 "
-                "epochs with drops at 81 and 122; no flips on SVHN. The paper speaks of no "
+                notes="24 blocks as in the authors' code; the paper says 25. 163 epochs with "
+                "drops at 81 and 122, as in the paper; no flips on SVHN. The paper mentions no "
                 "held-out images: all are trained on, and the last epoch is taken.",
                 train_transforms=(Standardize(), *flips, PadCrop(4)),
                 test_transforms=(Standardize(),),
@@ -156,8 +157,8 @@ def _table_3() -> list[Recipe]:
                 test_dataset="affnist_style",
                 test_draws=32,
                 published=elsewhere,
-                notes="Scored on digits under affNIST's ranges of maps, which need no download; "
-                f"the paper's number is on affNIST itself. Else as {row.name}.",
+                notes="Scored on test digits with affNIST's ranges of affine maps, which need no "
+                f"download. The paper's number is on affNIST itself. Otherwise as {row.name}.",
             )
         )
     return [*rows, *styles]
@@ -169,9 +170,9 @@ def _multimnist() -> Recipe:
         "zhao2020/multimnist",
         "multimnist",
         Published("section 4.3.2", 94.5, what="on 1 million pairs, choice of the epoch not stated"),
-        notes="Pairs drawn anew every epoch instead of 6 million fixed ones; 40,000 steps as in "
-        "the authors' code. Two blocks in each stage give the paper's 457K parameters; the code "
-        "has three. Scored on 100,000 pairs, ten of each test digit.",
+        notes="New pairs are drawn every epoch; the paper has 6 million fixed ones. 40,000 "
+        "steps, as in the authors' code. Two blocks in each stage give the paper's 457K "
+        "parameters; the code has three. Scored on 100,000 pairs, ten for each test digit.",
         test_draws=10,
         measure="top2",
         loss=margin,
@@ -189,9 +190,10 @@ def _table_6() -> list[Recipe]:
         "zhao2020/smallnorb",
         "smallnorb_mono",
         Published("Table 6", 93.60, 0.53, SEEDS),
-        notes="The images of both cameras, each an image of its own, random contrast and no "
-        "standardization, as in the authors' code; 120 epochs and a rate halved every 20, as in "
-        "the paper. It speaks of no held-out images: all are trained on, and the last epoch taken.",
+        notes="The images of the two cameras are separate images. Random contrast and no "
+        "standardization, as in the authors' code. 120 epochs and a learning rate halved every "
+        "20, as in the paper. It mentions no held-out images: all are trained on, and the last "
+        "epoch is taken.",
         resize=48,
         train_transforms=(Crop(32), Contrast(0.5, 1.5)),
         test_transforms=(CenterCrop(32),),
@@ -231,8 +233,8 @@ def modern() -> list[Recipe]:
     return [
         modernize(
             rows[name],
-            "SGD with Nesterov momentum, one cycle to 0.4, batch 512, label smoothing 0.1, an 8x8 "
-            "cutout; all images, last epoch.",
+            "SGD with Nesterov momentum, one-cycle learning rate up to 0.4, batch size 512, "
+            "label smoothing 0.1, an 8x8 cutout. All images, last epoch.",
             train_transforms=(Standardize(), Flip(), PadCrop(4), Cutout(8)),
             label_smoothing=0.1,
             optimizer=NESTEROV,

@@ -41,8 +41,8 @@ def pairwise_agreement(
         unit: line 3: return p_j; otherwise s_j.
 
     Returns:
-        poses ``[b j e]``, activations ``[b j]`` (a_j) and couplings ``[b i j]``: the part of a_j
-        that child i has a hand in, halved as each pair has two; over children they sum to a_j.
+        poses ``[b j e]``, activations ``[b j]`` (a_j) and couplings ``[b i j]``. A coupling
+        is half of the agreement of the pairs that child i is in. Over children they sum to a_j.
 
     Cost: O(b i j e) time; one tensor of the votes' size beside them if votes are normalized.
 

@@ -14,8 +14,8 @@ from torchcaps.data.sets.mnist import made_from_mnist
 class AffnistStyle(FromDigits):
     """Digits under a random affine map on a 40x40 canvas, by affNIST's published ranges.
 
-    The ranges are affNIST's, the draws are not: rotation within 20 degrees, shear within 0.2, scale
-    0.8 to 1.2 in x and y independently, then a translation that keeps the digit's ink inside.
+    The maps have affNIST's ranges, but are drawn anew: rotation within 20 degrees, shear within 0.2,
+    scale 0.8 to 1.2 in x and y independently. A translation then keeps the ink inside the canvas.
 
     Args:
         digits: the set that the digits come from.

@@ -44,8 +44,8 @@ class PoseRange:
 class Strokes(Generated):
     """Digits in known poses, drawn on demand.
 
-    ``annotations`` of a batch: ``pose`` ``[b 7]`` in the order of `POSE`, ``glyph`` ``[b]`` and
-    ``offsets`` ``[b k 2]`` for `render`, and ``mask`` ``[b 1 h w]``, true where the glyph has ink.
+    The ``annotations`` of a batch are ``pose`` ``[b 7]`` in the order of `POSE`, ``glyph`` ``[b]``
+    and ``offsets`` ``[b k 2]`` for `render`. ``mask`` ``[b 1 h w]`` is true where there is ink.
     Overlapping sets have a second axis for the two glyphs.
 
     Difficulty: trained on 60,000 samples with Adam, a linear classifier reaches 75.3 % of 10,000

@@ -1,7 +1,7 @@
 """Drawing of glyphs in given poses.
 
-A glyph is a few Catmull-Rom splines through control points, mapped by a pose and drawn with a round
-pen: a pixel's ink is its depth inside the pen's path, anti-aliased over one pixel.
+A glyph is a few Catmull-Rom splines through control points. A pose maps it, and a round pen draws
+it. The ink of a pixel is its depth inside the path of the pen, anti-aliased over one pixel.
 """
 
 import torch

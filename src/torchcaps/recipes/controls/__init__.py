@@ -38,7 +38,7 @@ def _control(recipe: Recipe, what: str, change: str, finding: str, **changes: An
     return recipe.variant(
         f"{recipe.name}-control-{what}",
         published=_finding(finding, "a control; nothing printed"),
-        notes=f"As {recipe.name}: {recipe.notes} Changed: {change}.",
+        notes=f"As {recipe.name}, with one change: {change}.",
         **changes,
     )
 

@@ -21,8 +21,9 @@ from torchcaps.recipes.schedules import one_cycle
 DIGITS = Affine(rotation=10, translation=2 / 28, scale=(0.9, 1.1), shear=0.1)
 """Small rotation, translation, scale and shear of a digit; pixels stay in 0..1."""
 
-DIGITS_NOTES = "AdamW, one cycle, small affine maps; all 60,000 images, last epoch."
-PAIRS_NOTES = "Muon, one cycle; pairs drawn anew from all 60,000 digits, last epoch. "
+DIGITS_NOTES = "AdamW, one-cycle learning rate, small affine maps. All 60,000 images, last epoch."
+PAIRS_NOTES = "Muon, one-cycle learning rate. New pairs are drawn every epoch from all 60,000 "
+"digits, last epoch. "
 
 NESTEROV = partial(torch.optim.SGD, momentum=0.9, nesterov=True)
 
