@@ -318,7 +318,7 @@ def test_a_readme_is_written_between_its_marks_alone(tmp_path: Path) -> None:
     assert write_readme(readme, rows)
     assert readme.read_text() == (
         "before\n<!-- results -->\n"
-        "| network | parameters | paper | ours, as published | ours, trained as today |\n"
+        "| network | parameters | paper | ours, as published | ours, modern training |\n"
         "|---|---|---|---|---|\n"
         "| sabour2017/mnist | 8,215,728 | 99.75 | 99.70 (n = 1) | 99.70 (n = 1) |\n"
         "<!-- /results -->\nafter\n"

@@ -4,7 +4,7 @@ from helpers.runs.rows import row
 from torchcaps.results import markdown, text
 
 PUBLISHED = "zhao2020/cifar10"
-HEAD = "| network | parameters | paper | ours, as published | ours, trained as today |"
+HEAD = "| network | parameters | paper | ours, as published | ours, modern training |"
 
 
 def test_a_network_stands_beside_itself_trained_as_today() -> None:

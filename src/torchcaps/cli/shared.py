@@ -101,7 +101,7 @@ def make_folder(path: Path, option: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"the folder {path} cannot be made ({error.strerror}); choose another with {option}"
+            f"the folder {path} cannot be created ({error.strerror}); choose another with {option}"
         ) from None
 
 

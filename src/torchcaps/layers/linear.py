@@ -91,7 +91,7 @@ class LinearCapsules(CapsuleLayer):
             return self.route(children, capsules.flat().activations, parents, votes)
         if self.vote_norm is not None:
             raise ValueError(
-                "VoteNorm takes its statistics over all children, so that a mask has no meaning: "
+                "VoteNorm computes its statistics over all children and takes no mask: "
                 "build the layer without vote_norm"
             )
         present, mask = without_absent(capsules, mask, "LinearCapsules")

@@ -22,7 +22,7 @@ NO_PAIRS = "No network is recorded both as published and as trained today."
 
 HEADINGS = ("recipe", "paper", "ours", "best", "seeds", "epochs", "seconds", "images/s", "device")
 PAIR_TITLE = "As published, and as one would train today"
-PAIR_HEADINGS = ("network", "parameters", "paper", "ours, as published", "ours, trained as today")
+PAIR_HEADINGS = ("network", "parameters", "paper", "ours, as published", "ours, modern training")
 FILE_HEADINGS = ("recipe", "test", "seed", "stored as", "bytes")
 RUN_HEADINGS = (
     *("recipe", "seed", "test", "validation", "parameters", "epochs", "seconds"),

@@ -18,10 +18,10 @@ from torchcaps.results.tables import markdown_table, write_between
 
 WIDTH = 120
 CLAIM_HEADINGS = ("claim", "verdict", "evidence")
-HEADINGS = ("recipe", "paper", "ours, as published", "ours, trained as today")
+HEADINGS = ("recipe", "paper", "ours, as published", "ours, modern training")
 BEST_HEADINGS = (
     *("recipe", "paper, best epoch", "ours, last epoch", "ours, best epoch"),
-    "ours, trained as today",
+    "ours, modern training",
 )
 COVERAGE_HEADINGS = (
     *("paper", "rows", "possible here", "measured", "whole", "three seeds"),

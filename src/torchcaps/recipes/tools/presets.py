@@ -1,6 +1,6 @@
 """Parts that several recipes share: what a modern recipe changes, transforms, optimizers.
 
-A modern recipe trains a published network, with the same parameters, as one would today: one-cycle
+A modern recipe trains a published network, with the same parameters, by today's methods: one-cycle
 learning rates, larger batches, stronger augmentation and averaged weights. It trains on all images
 and takes the last epoch, so no epoch is chosen. It keeps the number that its paper prints.
 Learning rates and lengths come from short trials of Tsai's and Sabour's networks; for the others

@@ -86,7 +86,9 @@ def save_checkpoint(
             if len(data) > LIMITS[name]:
                 raise EncodingError(f"{name} has {len(data)} bytes, the most is {LIMITS[name]}")
     except EncodingError as error:
-        raise CheckpointError(f"{path} was not written: {error}; save less or simpler") from error
+        raise CheckpointError(
+            f"{path} was not written: {error}; save fewer or simpler values"
+        ) from error
     contents[MANIFEST] = write_manifest(step, contents)
     needed = sum(map(len, contents.values()))
     partial = temporary(path)
