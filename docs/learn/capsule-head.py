@@ -113,12 +113,12 @@ class Tokens(nn.Module):
     def __init__(self, width=48):
         super().__init__()
         self.patches = nn.Conv2d(1, width, 7, 7)
-        self.places = nn.Parameter(0.02 * torch.randn(16, width))
+        self.positions = nn.Parameter(0.02 * torch.randn(16, width))
         layer = nn.TransformerEncoderLayer(width, 4, 96, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2)
 
     def forward(self, images):
-        return self.encoder(self.patches(images).flatten(2).transpose(1, 2) + self.places)
+        return self.encoder(self.patches(images).flatten(2).transpose(1, 2) + self.positions)
 
 
 vit = nn.Sequential(Tokens(), tc.CapsuleHead(48, n_classes=10, n_types=8))
@@ -128,8 +128,8 @@ print(f"{train(vit, 400, lr=2e-3):.1f} % of 1,000 test digits")
 # %% [markdown]
 # ## Another routing
 #
-# `routing=` takes a routing class. The scores are what the routing's paper uses, and so is the loss: lengths and the margin
-# loss for dynamic routing, activations and the spread loss for EM routing.
+# `routing=` takes a routing class. Each routing scores the classes as its paper does, and each score has its loss. Dynamic routing
+# has lengths and the margin loss, EM routing has activations and the spread loss.
 
 # %%
 for routing in (tc.DynamicRouting, tc.EMRouting, tc.PairwiseRouting):

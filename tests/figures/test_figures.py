@@ -347,15 +347,15 @@ def test_the_walk_through_quotes_pictures_and_numbers_that_are_there() -> None:
     full = numbers["equivariance-full"]["sabour2017-mnist-modern"]["r2"]
     quoted = [
         f"true digits is {numbers['segmentation']['labels']['iou']:.3f}",
-        f"with {numbers['segmentation']['absent']['ink'][1]:.2f} of the ink",
-        f"agreement, {numbers['logits'][0]['changes'][0]:.4f} in the first",
+        f"with {numbers['segmentation']['absent']['ink'][1]:.2f} times the ink",
+        f"agreement: {numbers['logits'][0]['changes'][0]:.4f} on average in the first",
         f"and {numbers['logits'][0]['changes'][-1]:.4f} in the fifth",
         f"changes by {numbers['logits'][0]['poses'][0]:.4f} in the first",
         f"by {numbers['logits'][0]['poses'][-1]:.4f} in the fifth",
         f"{numbers['entropy'][0]['entropies'][-1]:.4f} in three iterations",
-        f"position ({full[0]:.2f} and {full[1]:.2f}), thickness ({full[6]:.2f})",
-        f"rotation ({full[2]:.2f}), scale ({full[3]:.2f} and {full[4]:.2f})",
-        f"and shear ({full[5]:.2f})",
+        f"{full[0]:.2f} and {full[1]:.2f} for position, {full[6]:.2f} for thickness",
+        f"{full[2]:.2f} for rotation, {full[3]:.2f} and {full[4]:.2f} for scale",
+        f"and {full[5]:.2f} for shear",
         f"({pixels[6]:.2f} against {small[6]:.2f}; 2,000 pairs)",
     ]
     for low, high, name in spans(numbers):
