@@ -128,8 +128,8 @@ print(f"{train(vit, 400, lr=2e-3):.1f} % of 1,000 test digits")
 # %% [markdown]
 # ## Another routing
 #
-# `routing=` takes a routing class. Each routing scores the classes as its paper does, and each score has its loss. Dynamic routing
-# has lengths and the margin loss, EM routing has activations and the spread loss.
+# `routing=` takes a routing class. Each routing scores the classes as its paper does, and each score has its loss. Dynamic
+# routing has lengths and the margin loss, EM routing has activations and the spread loss.
 
 # %%
 for routing in (tc.DynamicRouting, tc.EMRouting, tc.PairwiseRouting):
