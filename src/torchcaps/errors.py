@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 
 class TorchcapsError(Exception):
@@ -44,3 +45,18 @@ def suggest(name: str, known: Iterable[str], *, otherwise: str | None = None) ->
     if similar := difflib.get_close_matches(name, names, n=1):
         return f"did you mean {similar[0]!r}?"
     return f"there are {', '.join(names)}" if otherwise is None else otherwise
+
+
+def select(pattern: str, known: Iterable[str]) -> list[str]:
+    """Return the names that match a pattern, such as ``*cifar10*``; refuse one without a match.
+
+    A pattern without a wildcard selects the names that contain it.
+    """
+    if not isinstance(pattern, str):
+        raise UsageError(f"a pattern is a string such as '*cifar10*', not {pattern!r}")
+    names = list(known)
+    wild = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
+    if matching := [name for name in names if fnmatchcase(name, wild)]:
+        return matching
+    hint = suggest(pattern, names, otherwise="try a shorter pattern, such as '*cifar10*'")
+    raise UsageError(f"no name matches {pattern!r}: {hint}")

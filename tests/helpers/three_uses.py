@@ -113,6 +113,9 @@ def compare_two_recipes(torchcaps: Torchcaps, folder: Path, recipe: Path, other:
     assert not tests
     table = torchcaps("results", *record)
     assert all(f"{row['mean']:.2f}" in table for row in rows)
+    latex = torchcaps("results", *record, "--latex").splitlines()
+    assert latex[0].startswith(r"\begin{tabular}")
+    assert sum(line.endswith(r"\\") for line in latex) == 1 + len(rows)
 
 
 def _command(*words: object) -> str:

@@ -1,69 +1,92 @@
 """The command ``torchcaps list``."""
 
 import json
+import shutil
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from torchcaps.cli.shared import Json
+from torchcaps.cli.shared import Json, Markdown, Pattern
+
+MIN_WIDTH = 80
+LEFT = ("dataset", "images", "where")
+NETWORKS = ("network", "images", "classes", "parameters", "paper")
+NETWORKS_NARROW = ("network", "images", "classes", "parameters", "weights")
+RECIPES_WIDE = (
+    *("recipe", "dataset", "parameters", "paper", "ours", "weights", "epochs", "where"),
+)
+RECIPES_NARROW = ("recipe", "parameters", "paper", "ours", "weights")
 
 
 def list_recipes(
+    pattern: Pattern = "*",
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="Only those with weights in this package.")
+    ] = False,
     as_json: Json = False,
     networks: Annotated[
         bool, typer.Option("--networks", help="List the networks instead, with their sizes.")
     ] = False,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a Markdown table.")
-    ] = False,
+    as_markdown: Markdown = False,
 ) -> None:
-    """List every recipe: data set, parameters, the paper's number and ours."""
-    rows = _networks() if networks else _recipes()
+    """List every recipe: parameters, the paper's number, ours, and that of pretrained weights.
+
+    A wide terminal shows the data set, the epochs and the place in the paper too.
+    """
+    rows = _networks(pattern, pretrained) if networks else _recipes(pattern, pretrained)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    columns = (
-        ("network", "images", "classes", "parameters", "paper")
-        if networks
-        else ("recipe", "dataset", "parameters", "paper", "ours", "epochs", "where")
-    )
-    table = [columns, *([_cell(column, row[column]) for column in columns] for row in rows)]
     if as_markdown:
-        for number, line in enumerate(table):
-            typer.echo(f"| {' | '.join(line)} |")
-            if not number:
-                typer.echo("|" + "---|" * len(columns))
+        from torchcaps.results import markdown_table
+
+        columns = NETWORKS if networks else RECIPES_WIDE
+        typer.echo(markdown_table(columns, _cells(columns, rows)))
         return
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    right = ("parameters", "classes", "paper", "ours", "epochs")
-    for line in table:
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for cell, width, column in zip(line, widths, columns, strict=True)
-        ]
-        typer.echo("  ".join(cells).rstrip())
+    typer.echo(_table(rows, networks=networks))
     if not networks and all(row["ours"] is None for row in rows):
         typer.echo("ours: no row in results/accuracy.csv of this folder", err=True)
 
 
-def _networks() -> list[dict[str, Any]]:
+def _table(rows: list[dict[str, Any]], *, networks: bool) -> str:
+    """Return a table that fits the terminal, with few columns in a narrow one."""
+    from torchcaps.results import text_table
+
+    narrow = NETWORKS_NARROW if networks else RECIPES_NARROW
+    wide = (*NETWORKS, "weights") if networks else RECIPES_WIDE
+    width = max(MIN_WIDTH, shutil.get_terminal_size().columns)
+    full = text_table(wide, _cells(wide, rows), width=10 * width, left=LEFT)
+    if max(map(len, full.splitlines())) <= width:
+        return full
+    return text_table(narrow, _cells(narrow, rows), width=width, left=LEFT)
+
+
+def _networks(pattern: str, pretrained: bool) -> list[dict[str, Any]]:
+    from torchcaps.errors import select
+    from torchcaps.models.weights.pretrained import pretrained_names
     from torchcaps.models.zoo import ZOO, count_parameters
 
+    available = pretrained_names()
     return [
         {
             "network": name,
-            "images": "x".join(str(n) for n in entry.image_shape),
-            "classes": entry.n_classes,
+            "images": "x".join(str(n) for n in ZOO[name].image_shape),
+            "classes": ZOO[name].n_classes,
             "parameters": count_parameters(name),
-            "paper": entry.paper,
+            "paper": ZOO[name].paper,
+            "weights": "yes" if name in available else None,
         }
-        for name, entry in ZOO.items()
+        for name in select(pattern, ZOO)
+        if not pretrained or name in available
     ]
 
 
-def _recipes() -> list[dict[str, Any]]:
+def _recipes(pattern: str, pretrained: bool) -> list[dict[str, Any]]:
     from functools import cache
 
+    from torchcaps.errors import select
+    from torchcaps.models.weights.pretrained import facts
     from torchcaps.models.zoo import count_parameters
     from torchcaps.recipes import RECIPES
     from torchcaps.results import ACCURACY, read_rows, summarize
@@ -71,6 +94,7 @@ def _recipes() -> list[dict[str, Any]]:
     count = cache(count_parameters)
     recorded = summarize(read_rows(ACCURACY)) if ACCURACY.exists() else []
     ours = {one.recipe: one for one in reversed(recorded)}  # complete runs come first
+    weights = facts()
     return [
         {
             "recipe": name,
@@ -83,12 +107,19 @@ def _recipes() -> list[dict[str, Any]]:
             "what": recipe.published.what,
             "ours": ours[name].mean if name in ours else None,
             "epochs": ours[name].trained if name in ours else None,
+            "weights": weights[name]["test"] if name in weights else None,
             "measure": recipe.measure,
             "notes": recipe.notes,
             "settings": recipe.settings(),
         }
-        for name, recipe in RECIPES.items()
+        for name in select(pattern, RECIPES)
+        if not pretrained or name in weights
+        for recipe in [RECIPES[name]]
     ]
+
+
+def _cells(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> list[list[str]]:
+    return [[_cell(column, row[column]) for column in columns] for row in rows]
 
 
 def _cell(column: str, value: object) -> str:

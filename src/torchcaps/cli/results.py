@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import DataDir, Device, Json
-from torchcaps.errors import InputError
+from torchcaps.cli.shared import DataDir, Device, Json, Markdown, Pattern
+from torchcaps.errors import InputError, UsageError
 
 SPEED = Path("results/speed.csv")
 CAMPAIGN_GPU = "NVIDIA H200"
@@ -21,6 +21,7 @@ Write = Annotated[
 
 
 def results(
+    pattern: Pattern = "*",
     record: Record = Path("results/accuracy.csv"),
     add: Annotated[
         list[Path] | None,
@@ -28,13 +29,26 @@ def results(
     ] = None,
     write: Write = False,
     as_json: Json = False,
+    as_markdown: Markdown = False,
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="Print a LaTeX table for the package booktabs.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for a spreadsheet.")] = False,
 ) -> None:
-    """Print our results beside the papers' numbers: mean, standard deviation, number of runs."""
+    """Print our results beside the papers' numbers: mean, standard deviation, number of runs.
+
+    Runs with changed settings stand below their recipe, with what they changed.
+    """
     from dataclasses import asdict
 
-    from torchcaps.results import merge, read_rows, summarize, text
+    from torchcaps.errors import select
+    from torchcaps.results import FORMS, entries, merge, read_rows, text
     from torchcaps.train.evaluation.publish import finished_runs, record_run
 
+    chosen = {"json": as_json, "markdown": as_markdown, "latex": as_latex, "csv": as_csv}
+    forms = [name for name, asked in chosen.items() if asked]
+    if len(forms) > 1:
+        raise UsageError(f"results prints one form: choose --{forms[0]} or --{forms[1]}")
     for path in add or []:
         if path.suffix == ".csv":
             merge(record, path)
@@ -43,10 +57,13 @@ def results(
             if not record_run(run, record):
                 typer.echo(f"{run.path} scored no test images and has no row", err=True)
     rows = read_rows(record)
+    if pattern != "*":
+        matching = set(select(pattern, dict.fromkeys(row.recipe for row in rows)))
+        rows = [row for row in rows if row.recipe in matching]
     if as_json:
-        typer.echo(json.dumps([asdict(entry) for entry in summarize(rows)], indent=2))
+        typer.echo(json.dumps([asdict(entry) for entry in entries(rows, every=True)], indent=2))
     else:
-        typer.echo(text(rows))
+        typer.echo((FORMS[forms[0]] if forms else text)(rows))
     if write:
         _write_tables(record)
 

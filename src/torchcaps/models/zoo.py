@@ -1,13 +1,13 @@
 """Every network by name: those of the papers, the demo's, and those that users register."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchcaps.errors import UsageError, suggest
+from torchcaps.errors import UsageError, select, suggest
 from torchcaps.models import (
     choi2019,
     demo,
@@ -48,9 +48,20 @@ ZOO: dict[str, Entry] = {
 """Name -> network. Only :func:`register_network` adds to it."""
 
 
-def list_models() -> list[str]:
-    """Return the names that :func:`build` knows."""
-    return list(ZOO)
+def list_models(pattern: str = "*", *, pretrained: bool = False) -> list[str]:
+    """Return the names that :func:`build` knows.
+
+    Args:
+        pattern: only names that match it, such as ``*cifar10*``.
+        pretrained: only the names that have weights in this package: networks, and recipes such as
+            ``zhao2020/cifar10-modern``.
+    """
+    names: Iterable[str] = ZOO
+    if pretrained:
+        from torchcaps.models.weights.pretrained import pretrained_names
+
+        names = pretrained_names()
+    return select(pattern, names)
 
 
 def register_network(

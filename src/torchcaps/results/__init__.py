@@ -25,9 +25,9 @@ from torchcaps.results.curves import (
     read_curve as read_curve,
     write_curve as write_curve,
 )
+from torchcaps.results.listing import FORMS as FORMS, entries as entries, text as text
 from torchcaps.results.pages import (
     markdown as markdown,
-    text as text,
     write_page as write_page,
     write_readme as write_readme,
     write_runs as write_runs,
@@ -50,8 +50,13 @@ from torchcaps.results.speed import (
     read_speed as read_speed,
     speed_table as speed_table,
 )
-from torchcaps.results.summary import Summary as Summary, summarize as summarize
+from torchcaps.results.summary import (
+    Summary as Summary,
+    summarize as summarize,
+    summarize_changed as summarize_changed,
+)
 from torchcaps.results.tables import (
     markdown_table as markdown_table,
+    text_table as text_table,
     write_between as write_between,
 )

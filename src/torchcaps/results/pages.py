@@ -1,4 +1,4 @@
-"""Our results beside the papers' numbers: for a terminal, the README and the pages of results."""
+"""Our results beside the papers' numbers: for the README and the pages of results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +12,10 @@ from torchcaps.results.summary import (
     Summary,
     paper_of,
     recipe_order,
+    select_shown,
     summarize,
 )
-from torchcaps.results.tables import markdown_table, text_table, write_between
+from torchcaps.results.tables import markdown_table, write_between
 
 MARK = "results"
 NOTHING = "No finished run is recorded yet.\n"
@@ -37,17 +38,6 @@ def markdown(rows: Iterable[AccuracyRow]) -> str:
     """Return the tables of a README, one per paper."""
     tables = _tables(rows)
     return "\n".join(section(*table) for table in tables) or NOTHING
-
-
-def text(rows: Iterable[AccuracyRow]) -> str:
-    """Return the tables of a terminal, one per paper."""
-    rows = list(rows)
-    parts = [
-        f"{title}\n{text_table(headings, cells)}\n" for title, headings, cells in _tables(rows)
-    ]
-    if hidden := sum(not row.is_comparable for row in rows):
-        parts.append(f"Runs not shown, of other settings or uncommitted code: {hidden}.\n")
-    return "\n".join(parts) or NOTHING
 
 
 def write_readme(readme: str | Path, rows: Iterable[AccuracyRow]) -> bool:
@@ -98,17 +88,11 @@ def section(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 
 def _tables(rows: Iterable[AccuracyRow]) -> list[Table]:
-    """Return the table of networks with a modern recipe, then one table per paper.
-
-    Shorter runs are shown only where they have more seeds than longer ones.
-    """
+    """Return the table of networks with a modern recipe, then one table per paper."""
     papers: dict[str, list[Sequence[str]]] = {}
-    most_seeds: dict[str, int] = {}
     summaries = summarize(rows)
-    for summary in summaries:
-        if summary.n > most_seeds.get(summary.recipe, 0):
-            most_seeds[summary.recipe] = summary.n
-            papers.setdefault(paper_of(summary.recipe), []).append(_cells(summary))
+    for summary in select_shown(summaries):
+        papers.setdefault(paper_of(summary.recipe), []).append(_cells(summary))
     tables: list[Table] = [
         (TITLES.get(paper, paper), HEADINGS, cells) for paper, cells in papers.items()
     ]

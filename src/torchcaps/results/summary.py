@@ -2,11 +2,11 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchcaps.papers import PAPERS
 from torchcaps.recipes import RECIPES, twins
-from torchcaps.results.accuracy import AccuracyRow
+from torchcaps.results.accuracy import DEFINITION, AccuracyRow
 from torchcaps.results.curves import CurvePoint
 
 TITLES = {**{key: paper.label for key, paper in PAPERS.items()}, "demo": "Demo"}
@@ -44,6 +44,8 @@ class Summary:
         superseded: whether the recipe or its network was corrected after the runs.
         best_epoch: mean over the runs of the test accuracy of the best epoch; None unless every
             run watched its test accuracy.
+        changes: settings that differ from the recipe's, and ``uncommitted code``; empty for runs
+            of the recipe as it is.
     """
 
     recipe: str
@@ -60,6 +62,7 @@ class Summary:
     gpu: str
     superseded: bool = False
     best_epoch: float | None = None
+    changes: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -107,6 +110,42 @@ def runs_of(summary: Summary, rows: Iterable[AccuracyRow]) -> list[AccuracyRow]:
         for runs in _grouped(rows)
         if (runs[0].recipe, runs[0].trained) == (summary.recipe, summary.trained)
     )
+
+
+def summarize_changed(rows: Iterable[AccuracyRow]) -> list[Summary]:
+    """Return the mean and spread of runs with changed settings or uncommitted code.
+
+    Runs of one recipe with the same changes and as many epochs are one summary. Of several runs
+    with one seed the latest counts.
+    """
+    groups: dict[tuple[str, int, int, str], dict[int, AccuracyRow]] = {}
+    for row in rows:
+        if row.test is not None and not row.is_comparable:
+            key = (row.recipe, row.epochs, row.recipe_epochs, _changes(row))
+            seeds = groups.setdefault(key, {})
+            if row.seed not in seeds or row.date >= seeds[row.seed].date:
+                seeds[row.seed] = row
+    summaries = [
+        replace(_summary(list(seeds.values()), no_curve), changes=key[-1])
+        for key, seeds in groups.items()
+    ]
+    return sorted(summaries, key=lambda one: (*recipe_order(one.recipe), -one.epochs, one.changes))
+
+
+def _changes(row: AccuracyRow) -> str:
+    changes = [f"{key}={value}" for key, value in row.changes.items() if key != DEFINITION]
+    return ", ".join([*changes, *(["uncommitted code"] * row.dirty)])
+
+
+def select_shown(summaries: Iterable[Summary]) -> list[Summary]:
+    """Leave out shorter runs of a recipe, except where they have more seeds than longer ones."""
+    most_seeds: dict[str, int] = {}
+    shown = []
+    for summary in summaries:
+        if summary.n > most_seeds.get(summary.recipe, 0):
+            most_seeds[summary.recipe] = summary.n
+            shown.append(summary)
+    return shown
 
 
 def results_by_recipe(rows: Iterable[AccuracyRow], curves: Curves = no_curve) -> dict[str, Summary]:

@@ -36,6 +36,14 @@ def facts() -> dict[str, dict[str, Any]]:
     }
 
 
+def pretrained_names() -> list[str]:
+    """Return the names that :func:`find_shipped` takes: networks in their order, then recipes."""
+    files = shipped()
+    networks = {recipe: _described(recipe, path)["network"] for recipe, path in files.items()}
+    fit = {net for recipe, net in networks.items() if recipe == net or recipe.startswith(f"{net}-")}
+    return [*(name for name in ZOO if name in fit), *(name for name in files if name not in ZOO)]
+
+
 def find_shipped(name: str, *, prefer_recipe: bool = False) -> Path:
     """Return the file of a recipe, or the best file of a network, modern recipes first.
 
