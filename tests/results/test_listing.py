@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from helpers.result_rows import row
+from helpers.runs.rows import row
 from torchcaps.results import FORMS, entries, text
 from torchcaps.results.tables import latex_table, text_table
 
