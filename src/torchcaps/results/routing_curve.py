@@ -25,6 +25,8 @@ class LayerRouting(TypedRow):
         high: their 95th percentile.
         dead: share of the parents that never exceed 1 % of the layer's largest activation.
         saturated: share of the parents that always exceed 99 % of it.
+        pose_changes: mean absolute change of an entry of a parent's pose from each routing
+            iteration to the next; empty where routing does not iterate.
     """
 
     TITLE: ClassVar[str] = "the routing of a layer"
@@ -38,6 +40,13 @@ class LayerRouting(TypedRow):
     high: float
     dead: float
     saturated: float
+    pose_changes: tuple[float, ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a layer's record from plain data, also without the changes of poses."""
+        changes = tuple(float(change) for change in values.get("pose_changes", ()))
+        return super().from_dict({**values, "pose_changes": changes})
 
     @property
     def entropy_share(self) -> float | None:

@@ -1,5 +1,7 @@
 """Diagnostics of routing: their numbers, their place in a run, and their sentences."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,28 @@ def test_entropies_are_those_of_the_analysis(name: str) -> None:
         assert one.entropy != pytest.approx(one.uniform_entropy, rel=1e-7)
 
 
+@pytest.mark.parametrize("name", ["demo/strokes-dynamic", EM, "demo/strokes-inverted-attention"])
+def test_changes_of_poses_by_iteration_are_those_of_the_analysis(name: str) -> None:
+    torch.manual_seed(0)
+    network = tc.build(name, iterations=3).eval()
+    images = torch.rand(4, *network.image_shape)
+    point = diagnosed(network, images)
+    expected = analysis.routing_convergence(network, images, iterations=2)
+    for one, other in zip(point.layers, expected, strict=True):
+        assert one.pose_changes == pytest.approx(other.poses, rel=1e-4)
+        assert len(one.pose_changes) == 2
+        assert min(one.pose_changes) > 0
+    assert diagnosed(network, images) == point
+
+
+def test_layers_that_iterate_together_change_with_every_pass() -> None:
+    torch.manual_seed(0)
+    network = tc.build("tsai2020/cifar10-simple", iterations=4).eval()
+    last = diagnosed(network, torch.rand(2, 3, 32, 32)).layers[-1]
+    assert len(last.pose_changes) == 3
+    assert min(last.pose_changes) > 0
+
+
 def test_predictions_that_routing_decides_are_counted() -> None:
     torch.manual_seed(0)
     network = tc.build("demo/strokes-dynamic", iterations=3).eval()
@@ -86,6 +110,7 @@ def test_a_run_records_its_routing_and_ends_with_plain_words(tmp_path: Path) -> 
     lines = metrics(tmp_path)
     assert [line["routing"]["layers"][0]["layer"] for line in lines] == ["classes"] * 3
     points = RunFolder(tmp_path).routing_curve()
+    assert points[0].layers[0].pose_changes == ()
     assert [point.epoch for point in points] == [1, 2, 3]
     assert points[0].layers != points[2].layers
     assert "couplings of layer 1 stayed uniform: entropy 2.3026 of 2.3026" in listener.said
@@ -119,6 +144,15 @@ def test_the_sentence_says_what_became_of_the_couplings(
 ) -> None:
     points = [RoutingPoint(n, 8, None, (layer(e),)) for n, e in enumerate(entropies, start=1)]
     assert describe_routing(points) == [words]
+
+
+def test_changes_of_poses_are_read_from_a_line_and_older_lines_have_none() -> None:
+    point = RoutingPoint(3, 8, None, (replace(layer(1.0), pose_changes=(0.5, 0.25)),))
+    routing = point.to_dict()
+    values = {"kind": "epoch", "epoch": 3, "routing": routing}
+    assert RoutingPoint.from_line(json.dumps(values)) == point
+    del routing["layers"][0]["pose_changes"]
+    assert RoutingPoint.from_line(json.dumps(values)) == replace(point, layers=(layer(1.0),))
 
 
 def test_frozen_activations_are_named() -> None:

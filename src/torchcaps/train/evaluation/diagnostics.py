@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -26,12 +27,29 @@ SHARE_OF_IMAGES = 1 / 400
 
 
 class Call(NamedTuple):
-    """The last call of a routing: its result, and which slots of its votes are one child."""
+    """The last call of a routing.
+
+    Attributes:
+        name: name of the layer.
+        routing: the routing.
+        inputs: positional arguments of the call.
+        named: arguments by name.
+        routed: the result.
+        earlier: poses that the calls before it returned, in order.
+    """
 
     name: str
     routing: Routing
+    inputs: tuple[Any, ...]
+    named: dict[str, Any]
     routed: Routed
-    child: Tensor | None
+    earlier: tuple[Tensor, ...]
+
+    @property
+    def child(self) -> Tensor | None:
+        """The child that every slot of the votes shows; None where each slot is a child."""
+        votes = self.named.get("votes", self.inputs[1] if len(self.inputs) > 1 else None)
+        return votes.child if isinstance(votes, Votes) else None
 
 
 def diagnostic_images(sources: Sources) -> Tensor:
@@ -76,10 +94,10 @@ def _recorded(network: nn.Module) -> Iterator[dict[str, Call]]:
 
     def listen(name: str, routing: Routing) -> None:
         def keep(_: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], routed: Any) -> None:
-            votes = named.get("votes", inputs[1] if len(inputs) > 1 else None)
-            child = votes.child if isinstance(votes, Votes) else None
+            before = calls.get(name)
+            earlier = () if before is None else (*before.earlier, before.routed.poses)
             if isinstance(routed, Routed):
-                calls[name] = Call(name, routing, routed, child)
+                calls[name] = Call(name, routing, inputs, named, routed, earlier)
 
         stack.callback(routing.register_forward_hook(keep, with_kwargs=True).remove)
 
@@ -109,7 +127,27 @@ def _measure(call: Call, n_images: int) -> LayerRouting:
         high=high,
         dead=float((shares.amax(dim=0) < 0.01).float().mean()),
         saturated=float((shares.amin(dim=0) > 0.99).float().mean()),
+        pose_changes=_pose_changes(call),
     )
+
+
+def _pose_changes(call: Call) -> tuple[float, ...]:
+    """Return the mean absolute change of an entry of a pose from each iteration to the next."""
+    poses = [*call.earlier, call.routed.poses]
+    if not call.earlier:  # the routing iterates on its own
+        poses = [*_after_fewer_iterations(call), call.routed.poses]
+    return tuple(float((b.float() - a.float()).abs().mean()) for a, b in pairwise(poses))
+
+
+def _after_fewer_iterations(call: Call) -> Iterator[Tensor]:
+    """Route the same votes with 1, 2, ... iterations, up to one less than the call took."""
+    iterations = call.routing.iterations
+    try:
+        for count in range(1, iterations or 1):
+            call.routing.iterations = count
+            yield call.routing(*call.inputs, **call.named).poses
+    finally:
+        call.routing.iterations = iterations
 
 
 def _thinned(values: Tensor) -> Tensor:
