@@ -152,7 +152,10 @@ def test_routing_of_a_run_is_drawn_by_epoch(tmp_path: Path) -> None:
     check(figure, tmp_path / "routing")
     assert heights(figure.axes[0]) == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
     assert heights(figure.axes[1]) == pytest.approx([0.5] * 4)
-    assert heights(figure.axes[2]) == pytest.approx([10, 20, 30, 40])
+    dead, saturated = (np.asarray(line.get_ydata()) for line in figure.axes[2].lines)
+    assert dead == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert saturated == pytest.approx([0.2, 0.1, 0.2 / 3, 0.05])
+    assert heights(figure.axes[3]) == pytest.approx([10, 20, 30, 40])
 
 
 def test_costs_are_drawn_from_the_benchmarks_rows(tmp_path: Path) -> None:

@@ -168,9 +168,10 @@ def _routing_by_epoch(subject: Subject, effort: Effort) -> Picture:
         "routing-by-epoch",
         "Training",
         "What routing does while it is learned",
-        f"On {points[-1].images} fixed images by epoch. Left: entropy of the couplings that the "
-        "prediction comes from; 1 is uniform. Middle: activations of the parents; constant ones "
-        "carry nothing. Right: predictions that change when all couplings are made uniform.",
+        f"On {points[-1].images} fixed images by epoch. Top left: entropy of the couplings behind "
+        "the predictions; 1 is uniform. Top right: activations of the parents; constant ones carry "
+        "nothing. Bottom left: capsules that are never active, and those that always are. "
+        "Bottom right: predictions that change when all couplings are made uniform.",
         curves.draw_routing_by_epoch(points),
         points,
     )

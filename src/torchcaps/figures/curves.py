@@ -149,8 +149,9 @@ def draw_training(runs: Sequence[TrainingCurve]) -> Figure:
 
 
 def draw_routing_by_epoch(points: Sequence[RoutingPoint]) -> Figure:
-    """Draw entropy of couplings, activations and the effect of uniform couplings by epoch."""
-    figure, (left, middle, right) = blank(12.0, 3.2, columns=3)
+    """Draw couplings, activations, idle capsules and the effect of uniform couplings by epoch."""
+    figure, axes = blank(10.0, 6.4, rows=2, columns=2)
+    left, middle, idle, right = axes
     entropies = []
     for number, last in enumerate(points[-1].layers):
         name = f"layer {number + 1}, {last.layer}"
@@ -163,13 +164,22 @@ def draw_routing_by_epoch(points: Sequence[RoutingPoint]) -> Figure:
         middle.plot(epochs, [x.mean for _, x in records], color=color, lw=1.4, label=name)
         low, high = [x.low for _, x in records], [x.high for _, x in records]
         middle.fill_between(epochs, low, high, color=color, alpha=0.15, lw=0)
+        idle.plot(epochs, [x.dead for _, x in records], color=color, lw=1.4, label=f"{name}, dead")
+        saturated = [x.saturated for _, x in records]
+        idle.plot(epochs, saturated, color=color, lw=1.4, ls="--", label=f"{name}, saturated")
     lines(left, entropies, "epoch", "entropy, as a share of uniform")
     name_axes(middle, "epoch", "activations: mean, 5 to 95 %")
     middle.grid(alpha=0.3)
     legend(middle, len(points[-1].layers))
+    name_axes(idle, "epoch", "share of the capsules")
+    idle.set_ylim(-0.03, 1.03)
+    idle.grid(alpha=0.3)
+    legend(idle, 2 * len(points[-1].layers))
     changed = [(p.epoch, p.changed) for p in points if p.changed is not None]
     series = [("", [e for e, _ in changed], [share for _, share in changed])] if changed else []
     lines(right, series, "epoch", "predictions changed (%)", explained=False)
+    for axis in axes:
+        axis.locator_params(axis="x", integer=True)
     return figure
 
 

@@ -10,6 +10,9 @@ from torchcaps.results.typed_row import TypedRow
 UNIFORM = 0.9995
 """Share of the largest entropy from which couplings count as uniform."""
 
+ALIKE = 0.1
+"""Activations count as alike if nine tenths of them lie within this share of their mean."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRouting(TypedRow):
@@ -118,9 +121,9 @@ def describe_routing(points: list[RoutingPoint]) -> list[str]:
                 f"couplings of layer {number} {verb}: "
                 f"entropy {layer.entropy:.4f} of {layer.uniform_entropy:.4f}"
             )
-        if layer.high - layer.low < 0.02 * max(abs(layer.mean), 1e-9):
+        if layer.high - layer.low < ALIKE * max(abs(layer.mean), 1e-9):
             sentences.append(
-                f"activations of layer {number} are all alike: {layer.mean:.3f} ± {layer.std:.3f}"
+                f"activations of layer {number} hardly differ: {layer.mean:.3f} ± {layer.std:.3f}"
             )
     if last.changed is not None:
         sentences.append(

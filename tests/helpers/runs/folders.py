@@ -26,7 +26,7 @@ zhao2020/affnist,train,torch,64,bfloat16,,,,,H200,2.11,3.6,abc,2026-11-15
 def routing_of(epoch: int) -> dict[str, Any]:
     """Return the routing of one layer that decides more in every epoch."""
     layer = {"layer": "classes", "entropy": 2.0 / epoch, "uniform_entropy": 2.0, "mean": 0.5}
-    layer |= {"std": 0.1, "low": 0.3, "high": 0.7, "dead": 0.0, "saturated": 0.0}
+    layer |= {"std": 0.1, "low": 0.3, "high": 0.7, "dead": 0.1 * epoch, "saturated": 0.2 / epoch}
     return {"images": 16, "changed": 10.0 * epoch, "layers": [layer]}
 
 

@@ -155,12 +155,14 @@ def test_changes_of_poses_are_read_from_a_line_and_older_lines_have_none() -> No
     assert RoutingPoint.from_line(json.dumps(values)) == replace(point, layers=(layer(1.0),))
 
 
-def test_frozen_activations_are_named() -> None:
-    said = describe_routing([RoutingPoint(1, 8, 12.5, (layer(None, std=0.002),))])
+@pytest.mark.parametrize(("std", "words"), [(0.002, "0.500 ± 0.002"), (0.02, "0.500 ± 0.020")])
+def test_frozen_activations_are_named(std: float, words: str) -> None:
+    said = describe_routing([RoutingPoint(1, 8, 12.5, (layer(None, std=std),))])
     assert said == [
-        "activations of layer 1 are all alike: 0.500 ± 0.002",
+        f"activations of layer 1 hardly differ: {words}",
         "uniform couplings change 12.5 % of 8 predictions",
     ]
+    assert len(describe_routing([RoutingPoint(1, 8, 12.5, (layer(None, std=0.1),))])) == 1
 
 
 @pytest.mark.parametrize(
