@@ -2,13 +2,15 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from helpers.explorer import running_server
 from torchcaps.data.strokes.glyphs import GLYPHS
-from torchcaps.explorer.gallery import DIGITS
+from torchcaps.errors import MissingFileError
+from torchcaps.explorer.gallery import DIGITS, PAIRS
 from torchcaps.explorer.server import Server
 from torchcaps.models.weights.pretrained import shipped
 
@@ -33,10 +35,14 @@ CONTRAST = """
       if (color.length < 4 || color[3] > 0) return color;
     }
   };
-  const texts = [...document.querySelectorAll("h1, h2, h3, p, label, button, span, td, th")]
-    .filter((one) => one.offsetParent && one.textContent.trim());
+  const hasText = (one) =>
+    [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  const texts = [...document.body.querySelectorAll("*")]
+    .filter((one) => one.getClientRects().length && hasText(one) && one.tagName !== "OPTION");
   return texts.map((one) => {
-    const [a, b] = [light(rgb(getComputedStyle(one).color)), light(behind(one))];
+    const style = getComputedStyle(one);
+    const color = rgb(one instanceof SVGElement ? style.fill : style.color);
+    const [a, b] = [light(color), light(behind(one))];
     return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.textContent.slice(0, 30)];
   });
 }
@@ -59,6 +65,12 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(server: Server, browser: Any) -> Iterator[Any]:
+    with opened_page(server, browser) as one:
+        yield one
+
+
+@contextmanager
+def opened_page(server: Server, browser: Any) -> Iterator[Any]:
     """The page, ready to draw; at the end no error was logged and no other host was asked."""
     problems: list[str] = []
     page = browser.new_page(viewport={"width": 1440, "height": 900})
@@ -100,9 +112,13 @@ def ink(page: Any) -> int:
     return total
 
 
-def draw(page: Any, strokes: tuple[tuple[tuple[float, float], ...], ...]) -> None:
+Strokes = tuple[tuple[tuple[float, float], ...], ...]
+
+
+def draw(page: Any, strokes: Strokes, *, pad: str = "#pad canvas") -> None:
     """Draw with the mouse: straight lines between control points, not in the pad's middle."""
-    box = page.locator("#pad canvas").bounding_box()
+    page.locator(pad).scroll_into_view_if_needed()
+    box = page.locator(pad).bounding_box()
     for stroke in strokes:
         points = [(box["x"] + 135 + 85 * x, box["y"] + 160 + 85 * y) for x, y in stroke]
         page.mouse.move(*points[0])
@@ -122,6 +138,37 @@ def test_nine_of_ten_digits_drawn_with_the_mouse_are_read(page: Any) -> None:
     right = [digit for digit, text in read.items() if f"reads {digit} (" in text]
     assert len(read) == 10
     assert len(right) >= 9, read
+
+
+def test_a_test_image_is_shown_as_it_is_with_its_label(server: Server, page: Any) -> None:
+    try:
+        samples = [server.gallery.sample(DIGITS, number) for number in range(3)]
+    except MissingFileError as error:
+        pytest.skip(str(error))
+    for sample in samples:
+        page.click("button:text-is('Test image')")
+        label = f"Its label is {sample.labels[0]}."
+        page.wait_for_selector(f"#reading:has-text('{label}')")
+        page.wait_for_selector(READY)
+        assert pixels(page, "#view-classes canvas >> nth=0")[::4] == sample.pixels
+    page.click("button:text-is('Clear')")
+    page.wait_for_selector("#reading:text-is('Nothing is drawn yet.')")
+
+
+def test_a_network_of_color_images_gets_images_and_its_tree_fits(browser: Any) -> None:
+    with running_server("choi2019/cifar10-modern") as server, opened_page(server, browser) as page:
+        assert page.inner_text("#input-title") == "Show an image"
+        assert not page.is_visible(".digits")
+        draw(page, (((-1.0, 0.0), (1.0, 0.0)),))
+        page.wait_for_selector(READY)
+        assert "32 x 32 pixels" in page.inner_text("#view-classes")
+        open_view(page, "routing")
+        leaves = page.locator("#view-routing svg .spot").count()
+        assert 1 <= leaves <= 9
+        panel, tree = (page.locator(one).bounding_box() for one in ("#views", "svg.tree"))
+        assert tree["x"] + tree["width"] <= panel["x"] + panel["width"]
+        open_view(page, "sliders")
+        assert page.inner_text("#view-sliders .slider .line span >> nth=0") == "Number 1"
 
 
 def test_the_eraser_undo_and_clear_take_ink_away(page: Any) -> None:
@@ -190,6 +237,27 @@ def test_two_digits_are_taken_apart(page: Any, pair: str) -> None:
     assert min(len(orange), len(blue)) > 15
     middle = [sum(at // 4 % 36 for at in color) / len(color) for color in (orange, blue)]
     assert middle[0] + 1.5 < middle[1]  # the second digit lies to the right of the first
+
+
+def test_two_digits_drawn_with_the_mouse_are_taken_apart(page: Any) -> None:
+    open_view(page, "pairs")
+    page.wait_for_selector("#pair:text-is('It sees 3 and 8.')")
+    assert PAIRS in page.inner_text("#status")
+    assert not page.is_visible("#network")
+    page.click("#view-pairs button:text-is('Clear')")
+    page.wait_for_selector("#pair:text-is('Draw two digits.')")
+    glyphs = dict(GLYPHS)
+    for pen, digit in (("First digit", "2"), ("Second digit", "0")):
+        page.click(f"#view-pairs button:text-is('{pen}')")
+        draw(page, glyphs[digit], pad="#view-pairs .pad")
+    page.wait_for_function(
+        "() => ['It sees 2 and 0.', 'It sees 0 and 2.']"
+        ".includes(document.querySelector('#pair').textContent)"
+    )
+    full = pixels(page, "#view-pairs .pad")
+    page.click("#view-pairs button:text-is('Eraser')")
+    draw(page, (((-1.0, 0.0), (1.0, 0.0)),), pad="#view-pairs .pad")
+    assert sum(pixels(page, "#view-pairs .pad")) < sum(full)
 
 
 def test_routing_iterations_change_the_couplings_and_a_tree_is_shown(page: Any) -> None:
@@ -267,7 +335,7 @@ def test_no_view_is_wider_than_the_screen_and_all_text_is_readable(
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
     take_digit(page, 6)
-    for view in ("classes", "routing", "sliders", "pairs", "whatif"):
+    for view in ("classes", "routing", "sliders", "pairs", "compare", "whatif"):
         open_view(page, view)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
         ratios = page.evaluate(CONTRAST)

@@ -26,6 +26,8 @@ from helpers.explorer import NETWORK, ask, running_server, send_raw
 from torchcaps.data import load
 from torchcaps.explorer.gallery import DIGITS
 from torchcaps.explorer.server import MAX_BODY_BYTES, Server
+from torchcaps.recipes import get
+from torchcaps.train import TrainOptions, train
 
 SIDE = 28
 
@@ -98,6 +100,36 @@ def test_the_page_asks_no_other_host(server: Server) -> None:
         assert ask(server, name).text == content.decode()
         outside = set(re.findall(r"https?://[\w./]+", content.decode()))
         assert outside <= {"http://www.w3.org/2000/svg"}, name
+
+
+def test_a_test_image_comes_with_its_label(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recipe = get("demo/strokes-dynamic").override(limit=32, test_limit=20, batch_size=16, epochs=1)
+    row = train(recipe, TrainOptions(out=folder, tensorboard=False))
+    name = str(folder)
+    with running_server(name) as own:
+        (entry,) = (one for one in ask(own, "api/networks").json["networks"] if one["name"] == name)
+        assert (entry["recipe"], entry["test"]) == ("demo/strokes-dynamic", row.test)
+        first, second = (
+            ask(own, f"api/sample?network={name}&number={number}").json for number in (0, 1)
+        )
+    assert len(first["pixels"]) == SIDE * SIDE
+    assert max(first["pixels"]) > 200
+    assert first["labels"][0] in [str(digit) for digit in range(10)]
+    assert first != second
+    answer = ask(server, f"api/sample?network={NETWORK}&number=-1")
+    assert (answer.status, answer.json) == (400, {"error": "number must be a whole number"})
+
+
+def test_test_images_that_are_not_here_get_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHCAPS_DATA", str(tmp_path))
+    name = "zhao2020/fashion-mnist-modern"
+    with running_server(name) as server:
+        reply = ask(server, f"api/sample?network={name}&number=0")
+    assert reply.status == 400
+    assert "the test images of fashion_mnist are not on this machine" in reply.json["error"]
 
 
 WRONG = [

@@ -78,7 +78,7 @@ class Explored:
         fields = receptive_fields(self.network, seen, self.grid)
         return {
             **described,
-            "classes": self._class_names(),
+            "classes": self.describe_classes(),
             "objects": self.network.n_objects,
             "parameters": self.network.n_parameters,
             "can_draw": self._can_draw,
@@ -131,7 +131,8 @@ class Explored:
         pairs = zip(effects.slope.tolist(), effects.correlation.tolist(), strict=True)
         return tuple(_in_words(slope, correlation) for slope, correlation in pairs)
 
-    def _class_names(self) -> list[str]:
+    def describe_classes(self) -> list[str]:
+        """Return the names of the classes by label."""
         names = self.network.class_names
         return [str(name) for name in (range(self.network.n_classes) if names is None else names)]
 

@@ -1,22 +1,34 @@
 """The networks that the page offers, each loaded when it is first asked for."""
 
+from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
-from torchcaps.errors import InputError
+from torchcaps.data import Batches
+from torchcaps.errors import InputError, MissingFileError
 from torchcaps.explorer.explored import Explored
+from torchcaps.export.parity import test_batches
 from torchcaps.models.weights.files import describe
 from torchcaps.models.weights.pretrained import shipped
+from torchcaps.recipes import RECIPES
 from torchcaps.train.evaluation.trained import (
     description_of,
     find_trained,
     find_weights,
     load_trained,
 )
+from torchcaps.train.outputs.folder import RunFolder
 
 DIGITS = "sabour2017/mnist-modern"
 PAIRS = "sabour2017/multimnist-modern"
+
+
+class Sample(NamedTuple):
+    """A test image: its pixels from 0 to 255, channels first, and its class names."""
+
+    pixels: list[int]
+    labels: list[str]
 
 
 class Gallery:
@@ -46,16 +58,51 @@ class Gallery:
             return self._explored[name]
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return name, recipe, routing's network and accuracy of each, without loading it."""
+        """Return name, network, recipe and test accuracy of each, without loading it."""
         return [{"name": name, **_facts(path)} for name, path in self._paths.items()]
+
+    def sample(self, name: str, number: int) -> Sample:
+        """Return one of the test images of a network's recipe, in a random but fixed order.
+
+        Args:
+            name: a network of the page.
+            number: any whole number; the order starts again at its end.
+        """
+        explored = self.open(name)
+        recipe = _facts(self._paths[name])["recipe"]
+        own = description_of(self._paths[name]).get("data") is not None
+        if own or recipe not in RECIPES:
+            raise InputError("the test images of this network are your own: open one of them")
+        with self.lock:
+            batches = _test_images(recipe)
+            batch = batches.batch(batches.order(0)[[number % len(batches)]])
+        if tuple(batch.images.shape[1:]) != explored.input_shape:
+            raise InputError("the test images of this network's recipe have another size")
+        pixels = (batch.images * 255).round().int().flatten().tolist()
+        classes = explored.describe_classes()
+        labels = [classes[label] for label in batch.labels.flatten().tolist() if label >= 0]
+        return Sample(pixels, labels)
+
+
+@cache
+def _test_images(recipe: str) -> Batches:
+    chosen = RECIPES[recipe]
+    try:
+        return test_batches(chosen)
+    except MissingFileError:
+        name = chosen.test_dataset or chosen.dataset
+        raise MissingFileError(
+            f"the test images of {name} are not on this machine: torchcaps data info {name} says "
+            "where to get them"
+        ) from None
 
 
 def _facts(path: Path) -> dict[str, Any]:
     described = describe(find_weights(path))
-    trained = described["trained"] or description_of(path)
+    row = RunFolder(path).row() if path.is_dir() else None
+    trained = described["trained"] or (description_of(path) if row is None else vars(row))
     return {
         "network": described["network"],
         "recipe": trained.get("recipe"),
         "test": trained.get("test"),
-        "images": trained.get("images"),
     }

@@ -181,6 +181,11 @@ class Handler(BaseHTTPRequestHandler):
                 kind = _class_number(_whole(query.get("class", "")), explored)
                 with gallery.lock:
                     return _to_json(explored.effects(kind))
+            case "/api/sample":
+                number = _whole(query.get("number", ""))
+                if number is None:
+                    raise RefusedError(400, "number must be a whole number")
+                return _to_json(gallery.sample(query.get("network", ""), number)._asdict())
         raise RefusedError(
             404, f"there is nothing at {address.path[:80]!r}: open {self.server.url}"
         )

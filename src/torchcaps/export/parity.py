@@ -106,10 +106,15 @@ def _check_close(name: str, expected: Tensor, actual: Tensor) -> None:
 def _test_images(recipe: Recipe, count: int) -> Tensor | None:
     """Return test images before the recipe's transforms; None if they are not on this machine."""
     try:
-        source = load(recipe.test_dataset or recipe.dataset, "test", download=False)
+        batches = test_batches(recipe)
     except TorchcapsError:
         return None
+    return batches.batch(batches.order(0)[:count]).images
+
+
+def test_batches(recipe: Recipe) -> Batches:
+    """Return the test images before the recipe's transforms; refuse to download them."""
+    source = load(recipe.test_dataset or recipe.dataset, "test", download=False)
     if recipe.resize and isinstance(source, ImageSet):
         source = source.resize(recipe.resize, recipe.resize)
-    order = Batches(source, 1, seed=0).order(0)[:count]
-    return Batches(source, count, seed=0).batch(order).images
+    return Batches(source, 1, seed=0)

@@ -1,9 +1,10 @@
-// Where answers come from. A backend has five functions; a saved page brings another one with the same five:
+// Where answers come from. A backend has these functions; a saved page brings another one, without `sample`:
 //   networks() -> {first, networks: [{name, network, recipe, test, images}], digits: [{digit, strokes}]}
 //   describe(name) -> what `Explored.describe` of explorer/explored.py returns
 //   look(name, pixels, off) -> {scores, poses, drawing, "LAYER.couplings", ...}: the outputs of export/traced.py
 //   draw(name, poses, kind) -> the image [c h w] of class `kind`; poses is an array of arrays
 //   effects(name, kind) -> what each number of a pose does, in words
+//   sample(name, number) -> {pixels, labels}: a test image of the data set that the network was trained for
 // Pixels are a Uint8Array, channels first. A tensor is {shape, data: Float32Array}.
 
 function decodeTensor({ shape, data }) {
@@ -36,6 +37,7 @@ const localBackend = {
     const outputs = await postJson("api/look", { network: name, image: Array.from(pixels), off });
     return Object.fromEntries(Object.entries(outputs).map(([key, tensor]) => [key, decodeTensor(tensor)]));
   },
+  sample: (name, number) => fetchJson(`api/sample?network=${encodeURIComponent(name)}&number=${number}`),
   async draw(name, poses, kind) {
     return decodeTensor(await postJson("api/draw", { network: name, poses, class: kind }));
   },

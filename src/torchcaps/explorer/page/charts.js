@@ -159,6 +159,12 @@ export function chooser(names, onChoose) {
   return { root, press: (chosen) => buttons.forEach((b, i) => b.setAttribute("aria-pressed", String(i === chosen))) };
 }
 
+// The names of classes beside the rows of a heat map, where there is room for them.
+export function rowNames(root, names, chosen) {
+  const shown = names.length > 20 ? [] : names;
+  root.replaceChildren(...shown.map((name, index) => make("span", { className: index === chosen ? "best" : "" }, name)));
+}
+
 // Run a job for the latest arguments only: calls while it runs are replaced by the last of them.
 export function latestOnly(job) {
   let running = null;

@@ -17,6 +17,7 @@ let views = [];
 let active;
 let pad;
 let chosen = null;
+let sampled = 0;
 
 const app = {
   backend: null,
@@ -39,7 +40,15 @@ const app = {
       say(error.message, true);
     }
   },
-  moves: () => ({}),
+  isOfDigits: ({ classes, input }) => input[0] === 1 && classes.join("") === "0123456789",
+  // What the page says of a network.
+  factsOf(name, described) {
+    const entry = app.catalog.networks.find((one) => one.name === name);
+    const layers = described.layers.map((layer) => layer.routing);
+    const score = entry.test == null ? "" : `, ${entry.test.toFixed(2)} % of the test images right`;
+    return `${entry.recipe ?? name}: ${described.parameters.toLocaleString("en")} parameters, ` +
+      `${[...new Set(layers)].join(", ")} in ${layers.length === 1 ? "one capsule layer" : `${layers.length} capsule layers`}${score}.`;
+  },
 };
 
 function say(sentence, bad = false) {
@@ -50,8 +59,10 @@ function say(sentence, bad = false) {
 const refresh = latestOnly(async () => {
   document.documentElement.dataset.state = "busy";
   await app.attempt(async () => {
+    if (active.ownInput) return say((await active.update({})) ?? "");
     const name = byId("network").value;
     const described = await app.describe(name);
+    showInput(described);
     const pixels = pad.pixels(described.input);
     const start = performance.now();
     const look = await app.backend.look(name, pixels);
@@ -60,13 +71,24 @@ const refresh = latestOnly(async () => {
     const order = ranking(values);
     const kind = chosen ?? order[0];
     const names = order.slice(0, described.objects).map((one) => `${described.classes[one]} (${percent(Math.min(1, values[one]))})`);
-    byId("reading").textContent = pad.isEmpty() ? "Nothing is drawn yet." : `The network reads ${names.join(" and ")}.`;
-    await active.update({ name, described, pixels, look, kind, pad, empty: pad.isEmpty() });
-    document.documentElement.dataset.took = took.toFixed(0);
-    say(`Read by ${name} in ${took.toFixed(0)} ms.`);
+    byId("reading").textContent = pad.isEmpty() ? "Nothing is drawn yet." : `The network reads ${names.join(" and ")}.${labelOf(pad)}`;
+    const said = await active.update({ name, described, pixels, look, kind, pad, empty: pad.isEmpty() });
+    say(said ?? `Read by ${name} in ${took.toFixed(0)} ms.`);
   });
   document.documentElement.dataset.state = "ready";
 });
+
+function labelOf({ picture, labels }) {
+  return picture && labels.length ? ` Its label is ${labels.join(" and ")}.` : "";
+}
+
+// Networks that know no digits get images instead.
+function showInput(described) {
+  const digits = app.isOfDigits(described);
+  byId("input-title").textContent = digits ? "Draw a digit" : "Show an image";
+  pad.hint.textContent = digits ? "Draw here" : "Open an image, or draw";
+  byId("digits").classList.toggle("hidden", !digits);
+}
 
 function redrawn() {
   chosen = null;
@@ -75,7 +97,7 @@ function redrawn() {
 
 function setUpPad() {
   const root = byId("pad");
-  pad = new Pad(root, { label: "Drawing pad", onChange: redrawn });
+  pad = new Pad(root, { label: "Drawing pad", hint: "Draw here", onChange: redrawn });
   const pen = make("button", { type: "button", "aria-pressed": "true", onclick: () => choosePen(false) }, "Pen");
   const eraser = make("button", { type: "button", "aria-pressed": "false", onclick: () => choosePen(true) }, "Eraser");
   function choosePen(erasing) {
@@ -89,15 +111,31 @@ function setUpPad() {
     if (file.files[0]) await app.attempt(async () => pad.paste(await openPicture(file.files[0])));
     file.value = "";
   });
-  const digits = make("div", { className: "digits", role: "group", "aria-label": "Test digits" });
+  const digits = make("div", { className: "digits", role: "group", "aria-label": "Digits" });
   for (let digit = 0; digit < 10; digit++) {
     digits.append(make("button", { type: "button", onclick: () => pad.write(nextGlyph(String(digit))) }, String(digit)));
   }
-  root.append(make("div", { className: "row" }, pen, eraser,
+  const more = make("div", { className: "row" }, make("button", { type: "button", onclick: () => file.click() }, "Open an image"), file);
+  if (app.backend.sample) more.prepend(make("button", { type: "button", onclick: () => app.attempt(takeSample) }, "Test image"));
+  root.append(make("div", { className: "row tools" }, pen, eraser,
     make("button", { type: "button", onclick: () => pad.undo() }, "Undo"),
     make("button", { type: "button", onclick: () => pad.clear() }, "Clear")),
-  make("p", { className: "quiet" }, "Or take a test digit; press again for other handwriting."), digits,
-  make("div", { className: "row" }, make("button", { type: "button", onclick: () => file.click() }, "Open an image"), file));
+  make("div", { id: "digits" }, make("p", { className: "quiet" }, "Or take one; press again for another."), digits), more);
+}
+
+// Show the next test image of the network's data set, with its label.
+async function takeSample() {
+  const name = byId("network").value;
+  const [channels, height, width] = (await app.describe(name)).input;
+  const { pixels, labels } = await app.backend.sample(name, sampled++);
+  const image = new ImageData(width, height);
+  for (let at = 0; at < height * width; at++) {
+    for (let channel = 0; channel < 3; channel++) {
+      image.data[4 * at + channel] = pixels[(channels === 3 ? channel : 0) * height * width + at];
+    }
+    image.data[4 * at + 3] = 255;
+  }
+  pad.paste(await createImageBitmap(image), labels);
 }
 
 async function openPicture(file) {
@@ -148,7 +186,7 @@ function open(view) {
     one.tab.tabIndex = one === view ? 0 : -1;
     one.panel.classList.toggle("hidden", one !== view);
   }
-  byId("input").classList.toggle("hidden", Boolean(view.ownInput));
+  for (const id of ["input", "choice", "about"]) byId(id).classList.toggle("hidden", Boolean(view.ownInput));
   document.querySelector("main").classList.toggle("alone", Boolean(view.ownInput));
   history.replaceState(null, "", `#${view.id}`);
   refresh();
@@ -156,17 +194,12 @@ function open(view) {
 
 async function showAbout() {
   const name = byId("network").value;
-  const described = await app.describe(name);
-  const entry = app.catalog.networks.find((one) => one.name === name);
-  const layers = described.layers.map((layer) => layer.routing);
-  const score = entry.test == null ? "" : `, ${entry.test.toFixed(2)} % of the test images right`;
-  byId("about").textContent = `${entry.recipe ?? name}: ${described.parameters.toLocaleString("en")} parameters, ` +
-    `${[...new Set(layers)].join(", ")} in ${layers.length === 1 ? "one capsule layer" : `${layers.length} capsule layers`}${score}.`;
+  byId("about").textContent = app.factsOf(name, await app.describe(name));
 }
 
 function titleOf(name) {
   const routing = name.replace("demo/mnist-", "");
-  return { em: "EM routing", self: "Self-routing" }[routing] ?? `${routing[0].toUpperCase()}${routing.slice(1).replaceAll("-", " ")} routing`;
+  return { em: "EM", self: "Self-routing" }[routing] ?? `${routing[0].toUpperCase()}${routing.slice(1).replaceAll("-", " ")}`;
 }
 
 async function start() {

@@ -6,8 +6,8 @@ const DIGIT_SHARE = 20 / 28; // MNIST fits its digits into 20 of 28 pixels
 const KEY_STEP = 10;
 
 export class Pad {
-  // `pens` are the names of the layers of ink: one, or two for overlapping digits.
-  constructor(root, { label, colors = ["#ffffff"], onChange }) {
+  // Each of `colors` is a pen with ink of its own: one, or two for overlapping digits.
+  constructor(root, { label, colors = ["#ffffff"], hint, onChange }) {
     this.strokes = [];
     this.pen = 0;
     this.erasing = false;
@@ -21,7 +21,13 @@ export class Pad {
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `${label}. With the keyboard: arrows move, Space lowers or lifts the pen, ` +
       "E changes between pen and eraser, Delete clears.");
-    root.append(this.canvas);
+    this.hint = document.createElement("span");
+    this.hint.className = "hint";
+    this.hint.textContent = hint;
+    const frame = document.createElement("div");
+    frame.className = "frame";
+    frame.append(this.canvas, this.hint);
+    root.append(frame);
     this.listen();
     this.show();
   }
@@ -103,10 +109,11 @@ export class Pad {
     this.changed();
   }
 
-  // Show a picture in place of strokes.
-  paste(picture) {
+  // Show a picture in place of strokes; `labels` are the names of what is on it, if they are known.
+  paste(picture, labels = []) {
     this.strokes = [];
     this.picture = picture;
+    this.labels = labels;
     this.changed();
   }
 
@@ -118,6 +125,8 @@ export class Pad {
   show() {
     const context = this.canvas.getContext("2d");
     context.clearRect(0, 0, PAD_SIDE, PAD_SIDE);
+    this.hint.classList.toggle("hidden", !this.isEmpty() || this.cursor.shown);
+    context.imageSmoothingEnabled = Boolean(this.picture && this.picture.width > PAD_SIDE);
     if (this.picture) drawCovering(context, this.picture, PAD_SIDE, PAD_SIDE);
     context.globalCompositeOperation = "lighter";
     this.colors.forEach((color, pen) => context.drawImage(this.ink(pen, color), 0, 0));
@@ -224,7 +233,7 @@ function picturePixels(picture, channels, height, width, { degrees, dx, dy }) {
     const color = data.subarray(4 * at, 4 * at + 3);
     const gray = 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2];
     for (let channel = 0; channel < channels; channel++) {
-      pixels[channel * height * width + at] = channels === 3 ? color[channel] : gray;
+      pixels[channel * height * width + at] = channels === 3 ? color[channel] : Math.round(gray);
     }
   }
   return pixels;

@@ -59,28 +59,34 @@ export function relevance(described, look, kind) {
   return new Float64Array();
 }
 
-// The strongest branches under a class: [{level, child, place: [row, column], type, share, parent}].
-export function parseTree(described, look, kind, branches = 3, leaves = 6) {
-  const nodes = [{ level: 0, child: kind, place: [0, 0], type: kind, share: 1, parent: -1 }];
+const BRANCHES = 6; // of a node at most
+const NODES = 9; // of a level at most
+
+// The strongest branches under a class: [{level, place: [row, column], type, share, weight, parent}].
+// A node's weight is the product of the shares above it; a level keeps the heaviest nodes.
+export function parseTree(described, look, kind) {
+  const nodes = [{ level: 0, place: [0, 0], type: kind, share: 1, weight: 1, parent: -1 }];
   let first = 0;
-  [...described.layers].reverse().forEach((layer, index, all) => {
+  [...described.layers].reverse().forEach((layer, index) => {
     const stop = nodes.length;
+    const below = [];
     const [rows, columns, types] = layer.above;
     for (let parent = first; parent < stop; parent++) {
       const node = nodes[parent];
       const place = rows * columns > 1 ? node.place[0] * columns + node.place[1] : 0;
       const shares = sharesOfParent(layer, look, place, node.type % types);
-      const count = index === all.length - 1 && all.length === 1 ? leaves : branches;
-      for (const child of ranking(Array.from(shares)).slice(0, count)) {
+      for (const child of ranking(Array.from(shares)).slice(0, BRANCHES)) {
         if (shares[child] <= 0) continue;
         const [, width, kinds] = layer.below;
         const spot = Math.floor(child / kinds);
-        nodes.push({
-          level: index + 1, child, place: [Math.floor(spot / width), spot % width], type: child % kinds,
-          share: shares[child], parent,
+        below.push({
+          level: index + 1, place: [Math.floor(spot / width), spot % width], type: child % kinds,
+          share: shares[child], weight: node.weight * shares[child], parent,
         });
       }
     }
+    const least = below.map((node) => node.weight).sort((a, b) => b - a)[NODES - 1] ?? 0;
+    nodes.push(...below.filter((node) => node.weight >= least).slice(0, NODES));
     first = stop;
   });
   return nodes;

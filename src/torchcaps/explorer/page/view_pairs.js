@@ -4,38 +4,49 @@ import { Pad } from "./pad.js";
 import { confidences, poseRows, ranking } from "./readings.js";
 
 const COLORS = ["#e69f00", "#56b4e9"];
-const PENS = ["First digit", "Second digit"];
+const PENS = ["First digit", "Second digit", "Eraser"];
 
 export function pairsView(app) {
   let described;
   let name;
+  let took = 0;
   const holder = make("div");
-  const seen = pixelCanvas(180, "The two digits as the network sees them");
-  const apart = pixelCanvas(180, "The two digits taken apart, in two colors");
+  const seen = pixelCanvas(170, "The two digits as the network sees them");
+  const apart = pixelCanvas(170, "The two digits taken apart, in two colors");
   apart.id = "apart";
   const singles = [pixelCanvas(120, "The first digit that was found"), pixelCanvas(120, "The second digit that was found")];
   const words = singles.map(() => make("figcaption"));
   const bars = make("div", { className: "bars" });
   const verdict = make("p", { id: "pair", "aria-live": "polite" });
   const refresh = latestOnly(() => app.attempt(read));
-  const pad = new Pad(holder, { label: "Pad for two digits", colors: COLORS, onChange: () => refresh() });
-  const pens = chooser(PENS, (pen) => { pad.pen = pen; pens.press(pen); });
+  const about = make("p", { className: "quiet" });
+  const pad = new Pad(holder, { label: "Pad for two digits", colors: COLORS, hint: "Draw two digits here", onChange: () => refresh() });
+  const pens = chooser(PENS, choosePen);
+  ["first-pen", "second-pen"].forEach((style, pen) => pens.root.children[pen].classList.add(style));
   pens.press(0);
+  pad.canvas.addEventListener("pen", () => choosePen(pad.erasing ? PENS.indexOf("Eraser") : pad.pen));
   const offsets = ["right", "down"].map((way) =>
     slider(`Second digit, pixels ${way}`, { min: -8, max: 8, step: 1, value: 4, onInput: () => refresh() }));
   const examples = chooser(["3 and 8", "5 and 0", "2 and 7", "6 and 1"], (index) => {
     const pair = ["38", "50", "27", "61"][index];
     [...pair].forEach((digit, pen) => pad.write(app.catalog.digits.find((one) => one.digit === digit).strokes, pen));
   });
-  const root = make("div", {}, make("div", { className: "two" },
+  const root = make("div", {}, about, make("div", { className: "two" },
     make("div", {}, pens.root, holder, make("div", { className: "row" },
       make("button", { type: "button", onclick: () => pad.undo() }, "Undo"),
       make("button", { type: "button", onclick: () => pad.clear() }, "Clear")),
-    make("h3", {}, "Or take two digits"), examples.root, ...offsets.map((one) => one.root)),
+    make("h3", {}, "Or take two digits"), examples.root,
+    make("p", { className: "quiet" }, "Each digit is centered by its mass, and then moved apart as in MultiMNIST:"), ...offsets.map((one) => one.root)),
     make("div", {}, verdict, make("div", { className: "figures" },
       make("figure", {}, seen, make("figcaption", {}, "All that the network sees.")),
       make("figure", {}, apart, make("figcaption", {}, "What it drew back, in two colors.")),
-      ...singles.map((canvas, index) => make("figure", {}, canvas, words[index]))), bars)));
+      make("div", { className: "pair" }, ...singles.map((canvas, index) => make("figure", {}, canvas, words[index])))), bars)));
+
+  function choosePen(pen) {
+    pad.erasing = PENS[pen] === "Eraser";
+    if (!pad.erasing) pad.pen = pen;
+    pens.press(pen);
+  }
 
   async function read() {
     if (!described) return;
@@ -43,7 +54,9 @@ export function pairsView(app) {
     const [dx, dy] = offsets.map((one) => one.value / 2);
     const inks = [pad.pixels(described.input, { pen: 0, dx: -dx, dy: -dy }), pad.pixels(described.input, { pen: 1, dx, dy })];
     const pixels = inks[0].map((value, at) => Math.min(255, value + inks[1][at]));
+    const start = performance.now();
     const look = await app.backend.look(name, pixels);
+    took = performance.now() - start;
     const values = confidences(described, look.scores);
     const best = ranking(values).slice(0, 2);
     const drawings = await Promise.all(best.map((kind) => app.backend.draw(name, poseRows(look), kind)));
@@ -60,7 +73,7 @@ export function pairsView(app) {
       words[place].className = ["first", "second"][place];
       words[place].textContent = `${described.classes[best[index]]} (${percent(Math.min(1, values[best[index]]))})`;
     });
-    showBars(bars, described.classes, values, { best });
+    showBars(bars, described.classes, values, { best: pad.isEmpty() ? [] : best });
     verdict.textContent = pad.isEmpty() ? "Draw two digits." : `It sees ${best.map((kind) => described.classes[kind]).join(" and ")}.`;
     root.dataset.reads = String(Number(root.dataset.reads ?? 0) + 1);
   }
@@ -86,9 +99,11 @@ export function pairsView(app) {
           return;
         }
         described = await app.describe(name);
+        about.textContent = app.factsOf(name, described);
         examples.root.querySelector("button").click();
       }
-      return refresh();
+      await refresh();
+      return `Read by ${name} in ${took.toFixed(0)} ms.`;
     },
   };
 }

@@ -1,5 +1,5 @@
 // View 2: routing iterations, couplings by child and by place, the parse tree.
-import { chooser, largest, make, paintHeat, paintImage, paintPlaces, percent, pixelCanvas, slider } from "./charts.js";
+import { chooser, largest, make, paintHeat, paintImage, paintPlaces, percent, pixelCanvas, rowNames, slider } from "./charts.js";
 import { byPlace, couplingsOfChildren, parseTree, ranking, relevance } from "./readings.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -15,9 +15,10 @@ export function routingView(app) {
   let state;
   let timer = 0;
   const map = make("canvas", { className: "pixels wide", role: "img", "aria-label": "Couplings: a row per class, a column per child" });
-  map.style.height = "150px";
-  const coupled = pixelCanvas(185, "Couplings to the chosen class by place in the image");
-  const deciding = pixelCanvas(185, "Children that decide the chosen class by place in the image");
+  const names = make("div", { className: "names", "aria-hidden": "true" });
+  const scale = make("p", { className: "quiet" });
+  const coupled = pixelCanvas(164, "Couplings to the chosen class by place in the image");
+  const deciding = pixelCanvas(164, "Children that decide the chosen class by place in the image");
   const step = slider("Routing iteration", { min: 1, max: 3, step: 1, value: 3, onInput: () => show() });
   const play = make("button", { type: "button", onclick: () => playThrough() }, "Play iterations");
   const controls = make("div", { className: "row" }, step.root, play);
@@ -28,10 +29,8 @@ export function routingView(app) {
   const root = make("div", {},
     make("h3", {}, "Class"), kinds,
     controls, note,
-    make("h3", {}, "Couplings, child by class"), map,
-    make("p", { className: "quiet" }, "One row per class from the first at the top, children from the top left " +
-      "of the image on the left to its bottom right. Bright means that a child gives much to the class."),
-    make("div", { className: "two" }, make("div", {}, make("div", { className: "figures" },
+    make("h3", {}, "Couplings, child by class"), make("div", { className: "heat" }, names, map), scale,
+    make("div", { className: "two" }, make("div", {}, make("h3", {}, "Places"), make("div", { className: "figures" },
       make("figure", {}, coupled, make("figcaption", {}, "Couplings to this class, summed at each place.")),
       make("figure", {}, deciding, make("figcaption", {}, "Share of each place in this class: coupling times vote."))),
       make("h3", {}, "Children that decide"), make("div", { className: "scroll" }, table)),
@@ -63,7 +62,11 @@ export function routingView(app) {
     const couplingsAfter = (time) => described.classes.map((_, kind) => Array.from(couplingsOfChildren(described, look, time, kind)));
     const rows = couplingsAfter(t);
     const final = couplingsAfter(count - 1);
-    paintHeat(map, rows, largest(final.flat()));
+    const brightest = largest(final.flat());
+    paintHeat(map, rows, brightest);
+    rowNames(names, described.classes, state.kind);
+    scale.textContent = "A row is a class; a column is a child, from the top left of the image to its bottom right. The brightest " +
+      `square is a coupling of ${brightest.toFixed(2)}, black is none.`;
     const oneLayer = described.layers.length === 1;
     const [places, lasting] = [rows, final].map((all) => Array.from(byPlace(all[state.kind], layer.below)));
     const shares = relevance(described, look, state.kind);
@@ -73,7 +76,7 @@ export function routingView(app) {
     note.textContent = count > 1
       ? `${layer.routing}, iteration ${t + 1} of ${count}. Shares, tree and table are of the last one.`
       : `${layer.routing} does not iterate: its couplings are found in one step.`;
-    showTree(parseTree(described, look, state.kind, described.layers.length > 2 ? 2 : 3));
+    showTree(parseTree(described, look, state.kind));
     showTable(shares, final[state.kind], oneLayer);
   }
 
@@ -93,13 +96,12 @@ export function routingView(app) {
     const { described, pixels } = state;
     const levels = described.layers.length;
     const leaves = nodes.filter((node) => node.level === levels);
-    const width = Math.max(330, leaves.length * 46);
+    const width = Math.max(330, leaves.length * 48);
     const side = 160;
     const height = levels * 62 + 40 + side;
     tree.replaceChildren();
     tree.setAttribute("viewBox", `0 0 ${width} ${height}`);
     tree.style.maxWidth = `${Math.max(width, 420)}px`;
-    tree.style.minWidth = `${Math.min(width, 900)}px`;
     const picture = document.createElement("canvas");
     paintImage(picture, described.input, pixels, 255);
     const left = (width - side) / 2;
@@ -121,12 +123,11 @@ export function routingView(app) {
       }
       if (node.level === levels) {
         const [x, y] = [left + (columns.start + columns.step * node.place[1] + 0.5) * pixel, top + (rows.start + rows.step * node.place[0] + 0.5) * pixel];
-        tree.append(svg("line", { class: "branch", x1: node.x, y1: node.y, x2: x, y2: y, "stroke-dasharray": "3 3" }),
-          svg("circle", { cx: x, cy: y, r: 5, fill: "#e07b00" }));
+        tree.append(svg("line", { class: "look", x1: node.x, y1: node.y, x2: x, y2: y }), svg("circle", { class: "spot", cx: x, cy: y, r: 5 }));
       }
     }
     for (const node of nodes) {
-      tree.append(svg("circle", { class: "node", cx: node.x, cy: node.y, r: 15 }),
+      tree.append(svg("circle", { class: "node", cx: node.x, cy: node.y, r: 19 }),
         svg("text", { x: node.x, y: node.y + 4, "text-anchor": "middle" }, node.level ? percent(node.share).replace("\u00a0", "") : described.classes[node.type].slice(0, 4)));
     }
   }
@@ -138,9 +139,8 @@ export function routingView(app) {
       "class gets of it. Step through the iterations and see the couplings move to the class on which the children agree.",
     root,
     update(next) {
-      const names = next.described.classes;
       if (state?.described !== next.described) {
-        const one = chooser(names, (kind) => app.choose(kind));
+        const one = chooser(next.described.classes, (kind) => app.choose(kind));
         kinds.replaceChildren(one.root);
         kinds.press = one.press;
         step.root.querySelector("input").max = next.look[`${next.described.layers.at(-1).name}.couplings`].shape[0];

@@ -35,7 +35,7 @@ export function slidersView(app) {
   const label = latestOnly(async (name, kind) => {
     await app.attempt(async () => {
       const words = await app.backend.effects(name, kind);
-      sliders.forEach((one, index) => one.name(`${index + 1}: ${words[index] ?? "unnamed"}`));
+      sliders.forEach((one, index) => one.name(words[index] ? `${index + 1}: ${words[index]}` : `Number ${index + 1}`));
       labeled = `${name} ${kind}`;
     });
   });
@@ -44,7 +44,7 @@ export function slidersView(app) {
     id: "sliders",
     title: "Sliders",
     words: "A class capsule holds numbers that say how its digit is written, and a decoder draws the digit back from them. " +
-      "Move a slider to change one number; its label says what it did to generated digits of this class, from left to right.",
+      "Move a slider to change one number; its label says what a move to the right does, as measured on generated digits of this class.",
     root,
     update(next) {
       state = next;

@@ -24,7 +24,7 @@ export function whatIfView(app) {
       make("div", { className: "row" },
         make("button", { type: "button", onclick: () => switchStrongest() }, "Switch off the strongest place"),
         make("button", { type: "button", onclick: () => reset() }, "Undo all changes"))),
-    make("div", {}, verdict, make("figure", {}, drawn, make("figcaption", {}, "Drawn back from the best capsule.")), change, bars,
+    make("div", {}, verdict, make("figure", { className: "side" }, drawn, make("figcaption", {}, "Drawn back from the best capsule.")), change, bars,
       make("p", { className: "quiet" }, "The upright mark in a bar is the value without your changes.")));
 
   function children() {
