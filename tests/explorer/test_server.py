@@ -2,8 +2,6 @@
 
 import base64
 import errno
-import json
-import random
 import re
 import signal
 import socket
@@ -229,48 +227,6 @@ def test_fifty_clients_at_once_get_the_same_answer(server: Server, digit: list[i
     with ThreadPoolExecutor(50) as clients:
         answers = set(clients.map(client, range(50)))
     assert len(answers) == 1
-
-
-def fuzzed(random_: random.Random, valid: bytes) -> bytes:
-    """Return a request with a few bytes replaced, removed, repeated or cut off."""
-    request = bytearray(valid)
-    for _ in range(random_.choice((1, 1, 2, 5, 20))):
-        at = random_.randrange(len(request))
-        match random_.randrange(5):
-            case 0:
-                request[at] = random_.randrange(256)
-            case 1:
-                del request[at : at + random_.randrange(1, 40)]
-            case 2:
-                request[at:at] = random_.randbytes(random_.randrange(1, 60))
-            case 3:
-                request[at:at] = request[at : at + 50] * random_.randrange(1, 20)
-            case 4:
-                del request[at:]
-        if not request:
-            return b"\0"
-    return bytes(request)
-
-
-@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_random_requests_do_no_harm(
-    server: Server, digit: list[int], count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    random_ = random.Random(count)
-    body = json.dumps({"network": NETWORK, "image": digit, "off": [1, 2]}).encode()
-    extra = f"{JSON_TYPE}Content-Length: {len(body)}\r\nConnection: close\r\n"
-    post = raw(server, extra=extra, body=body)
-    get = post.replace(b"POST /api/look", b"GET /api/describe?network=" + NETWORK.encode())
-    assert send_raw(server, post).startswith(b"HTTP/1.1 200")
-    statuses = set()
-    for number in range(count):
-        answer = send_raw(server, fuzzed(random_, (post, get)[number % 4 == 0]))
-        assert b"Traceback" not in answer
-        statuses.add(answer[9:12])
-    assert b"500" not in statuses
-    assert len(statuses) >= 4
-    assert ask(server, "api/look", json.loads(body)).status == 200
-    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_drawing_is_answered_within_150_ms(digit: list[int]) -> None:

@@ -138,4 +138,35 @@ ROWS = {
         20,
         "disks:runs",
     ),
+    "explorer": Row(
+        "explorer's local server: oversized, cut-off, wrong and random bodies, foreign `Host` and "
+        "`Origin`, path traversal, 50 clients at once: no crash, no hang, no traceback to the "
+        "client; Ctrl-C ends it within 5 s",
+        200,
+        10_000,
+        "explorer:trials",
+    ),
+    "exports": Row(
+        "exported files of every shipped network: scores within 1e-4 of PyTorch's on other images "
+        "than the export's, whole metadata; a failed export leaves no file and keeps the one of "
+        "before",
+        2,
+        60,
+        "exports:trials",
+    ),
+    "recipe-files": Row(
+        "a user's recipe file: only a file the user names is executed; a broken one gets one "
+        "sentence and the line; results, checkpoints and weight files never name code",
+        14,
+        70,
+        "recipe_files:trials",
+    ),
+    "weights": Row(
+        "pretrained weights: the right preprocessing travels with the file and 500 test images "
+        "give the recorded accuracy within 4 standard deviations; files of every released version "
+        "load and give their scores",
+        3,
+        17,
+        "weights:trials",
+    ),
 }
