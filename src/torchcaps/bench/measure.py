@@ -28,7 +28,8 @@ from torchcaps.layers import CapsuleHead, ConvCapsules
 from torchcaps.models import AttentionCapsNet, CapsNet, EMCapsNet, Network, ResCapsNet, build
 from torchcaps.models.network import Classifier
 from torchcaps.models.zoo import ZOO
-from torchcaps.recipes import RECIPES, Published, Recipe
+from torchcaps.recipes import RECIPES, Published, Recipe, study
+from torchcaps.recipes.tools.loading import find_study_recipe
 from torchcaps.routing.base import Routing
 from torchcaps.train.compiling import compiled
 from torchcaps.train.evaluation.score import autocast, tensor_float
@@ -60,10 +61,14 @@ class HeadNetwork(Network):
 def find_recipe(setting: Setting) -> Recipe:
     """Return the recipe of a case: of that name, the first of that network, or a plain one.
 
-    Batch normalization takes its statistics over the whole batch.
+    A case may also name a recipe of a study. Batch normalization takes its statistics over the
+    whole batch.
     """
     case = setting.case
-    recipe = RECIPES.get(case) or next((r for r in RECIPES.values() if r.network == case), None)
+    if case.startswith(study.PREFIX):
+        recipe: Recipe | None = find_study_recipe(case)
+    else:
+        recipe = RECIPES.get(case) or next((r for r in RECIPES.values() if r.network == case), None)
     recipe = recipe or Recipe(case, network=case, dataset="", published=Published(""))
     return replace(recipe, precision=setting.dtype, norm_batch=0, lr=min(recipe.lr, MAX_LR))
 

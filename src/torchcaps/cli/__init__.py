@@ -6,6 +6,7 @@ import typer
 
 from torchcaps.cli.bench import bench
 from torchcaps.cli.campaign import campaign
+from torchcaps.cli.compare import compare
 from torchcaps.cli.data import data_app
 from torchcaps.cli.demo import demo
 from torchcaps.cli.explore import explore
@@ -28,6 +29,7 @@ app.command()(demo)
 app.command("list")(list_recipes)
 app.command()(train)
 app.command()(campaign)
+app.command()(compare)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(explore)

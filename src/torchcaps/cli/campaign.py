@@ -23,23 +23,27 @@ MAX_SHOWN = 8
 """Runs of a list whose live table has a row for each of them."""
 
 
+Minutes = Annotated[float | None, typer.Option(min=0.5, help="Time limit; runs go on next time.")]
+Parallel = Annotated[int, typer.Option(min=1, max=64, help="Runs side by side per GPU.")]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--device", help="cpu or cuda:N, repeated; default every GPU."),
+]
+Out = Annotated[Path, typer.Option(help="The folder of the run folders.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Print the plan and train nothing.")]
+
+
 def campaign(
     runs_list: Annotated[
         Path, typer.Argument(metavar="LIST", help="A file with a recipe per line.")
     ],
-    minutes: Annotated[
-        float | None, typer.Option(min=0.5, help="Time limit; runs go on next time.")
-    ] = None,
-    parallel: Annotated[int, typer.Option(min=1, max=64, help="Runs side by side per GPU.")] = 1,
-    device: Annotated[
-        list[str] | None, typer.Option(help="cpu or cuda:N, repeated; default every GPU.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the run folders.")] = Path("runs"),
+    minutes: Minutes = None,
+    parallel: Parallel = 1,
+    devices: Devices = None,
+    out: Out = Path("runs"),
     record: Annotated[Path, typer.Option("--results", help="CSV file for the rows.")] = RECORD,
     data_dir: DataDir = None,
-    plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print the plan and train nothing.")
-    ] = False,
+    plan_only: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
     """Train a list of recipes and seeds side by side; resume what is unfinished."""
@@ -50,7 +54,7 @@ def campaign(
     settings = Settings(
         minutes=minutes,
         parallel=parallel,
-        devices=tuple(device or ()),
+        devices=tuple(devices or ()),
         runs=out,
         record=record,
         data_dir=data_dir,
@@ -59,9 +63,9 @@ def campaign(
     files = {path.resolve(): path for path in (record, RECORD) if path.exists()}
     pace = Pace([row for path in files.values() for row in read_rows(path)])
     if plan_only:
-        _print_plan(entries, settings, pace, as_json)
+        print_plan(entries, settings, pace, as_json)
         return
-    with _shown(pace, quiet=as_json) as show:
+    with shown(pace, quiet=as_json) as show:
         workers = run_campaign(entries, settings, show=show)
     _print_end(workers, as_json)
 
@@ -74,7 +78,8 @@ def _gpu(device: str) -> str:
     return hardware(torch.device(device))
 
 
-def _print_plan(entries: "Sequence[Entry]", settings: Any, pace: "Pace", as_json: bool) -> None:
+def print_plan(entries: "Sequence[Entry]", settings: Any, pace: "Pace", as_json: bool) -> None:
+    """Print the expected outcome of every run, and train nothing."""
     from torchcaps.campaign import Worker, plan
     from torchcaps.campaign.runner import left
 
@@ -105,7 +110,7 @@ def _time(seconds: float | None) -> str:
 
 
 @contextmanager
-def _shown(pace: "Pace", *, quiet: bool) -> "Iterator[Callable[[Sequence[Worker]], None]]":
+def shown(pace: "Pace", *, quiet: bool) -> "Iterator[Callable[[Sequence[Worker]], None]]":
     """Yield a function that shows the state of all runs: live on a terminal, lines elsewhere."""
     if quiet:
         yield lambda workers: None

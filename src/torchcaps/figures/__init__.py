@@ -10,6 +10,9 @@ from torchcaps.figures.base import (
     Effort as Effort,
     NotDrawnError as NotDrawnError,
 )
+from torchcaps.figures.comparison import (
+    draw_comparison as draw_comparison,
+)
 from torchcaps.figures.curves import (
     draw_adversarial as draw_adversarial,
     draw_alignment as draw_alignment,

@@ -34,8 +34,12 @@ DATASETS: Mapping[str, Mapping[str, Any]] = {
     "multimnist": {"dataset": "multimnist", "measure": "top2", "reconstruction_weight": 0.005},
     # trained on digits that are shifted and no more
     "affnist_style": {"dataset": "expanded_mnist"},
+    "strokes": {"dataset": "strokes"},
 }
 """What a recipe of each data set says."""
+
+TRANSFORMED: Mapping[str, str] = {"affnist_style": "affnist_style"}
+"""Data set of a study -> set of transformed images that its networks are tested on too."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +113,35 @@ STUDIES: dict[str, Study] = {
             width=8,
             stride=2,
             neck=256,
-            probed=200,
-            attacked=100,
+            probed=120,
+            attacked=60,
             pairs=1500,
             steps=5,
         ),
+        Study(
+            "smoke",
+            ("strokes",),
+            seeds=(0,),
+            epochs=1,
+            images=200,
+            test_images=100,
+            batch_size=25,
+            lr=5e-3,
+            width=8,
+            stride=2,
+            neck=256,
+            probed=20,
+            attacked=10,
+            pairs=600,
+            steps=1,
+        ),
     )
 }
-"""Name -> study. ``full`` is for a GPU, ``quick`` for one core of a processor."""
+"""Name -> study.
+
+``full`` is for a GPU, ``quick`` for one core of a processor. ``smoke`` needs no data and only shows
+that every head trains and can be measured.
+"""
 
 
 def study_recipe(study: Study, dataset: str, name: str, head: Head) -> Recipe:

@@ -16,6 +16,19 @@ from torchcaps.results.accuracy import (
     check_record as check_record,
     read_rows as read_rows,
 )
+from torchcaps.results.comparison import (
+    ComparisonRow as ComparisonRow,
+    append_comparison as append_comparison,
+    check_comparison as check_comparison,
+    datasets_of as datasets_of,
+    differs as differs,
+    read_comparison as read_comparison,
+    table_of as table_of,
+)
+from torchcaps.results.comparison_page import (
+    comparison_text as comparison_text,
+    write_comparison as write_comparison,
+)
 from torchcaps.results.curves import (
     CurvePoint as CurvePoint,
     curve_path as curve_path,

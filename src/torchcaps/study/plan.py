@@ -1,0 +1,59 @@
+"""The runs of a study: every data set, seed and head."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchcaps.campaign import Entry
+from torchcaps.errors import UsageError
+from torchcaps.recipes.study import HEADS, PREFIX, Study
+from torchcaps.recipes.tools.loading import find_head, find_recipe
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One network of a study.
+
+    Attributes:
+        study: the study.
+        dataset: name of the data set within the study.
+        head: name of the head in tables.
+        entry: the run of the campaign that trains it.
+    """
+
+    study: Study
+    dataset: str
+    head: str
+    entry: Entry
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What finds the row of this network in a record."""
+        return self.study.name, self.dataset, self.head, self.entry.seed
+
+
+def plan_study(
+    study: Study, *, heads: Sequence[str] = (), routings: Sequence[str] = ()
+) -> list[StudyRun]:
+    """Return the runs of a study, one data set after another, and within it seed by seed.
+
+    Args:
+        study: the study.
+        heads: names of heads; without any, all heads of the package.
+        routings: routings of a user that enter too, such as ``my_routing.py:MyRouting``.
+    """
+    texts = [*(heads or HEADS), *routings]
+    names = [find_head(text)[0] for text in texts]
+    for number, name in enumerate(names):
+        if name in names[:number] or (name in HEADS and texts[number] != name):
+            raise UsageError(f"two heads are named {name}: give your routing a name of its own")
+    return [
+        StudyRun(study, dataset, name, _entry(study, dataset, text, seed))
+        for dataset in study.datasets
+        for seed in study.seeds
+        for name, text in zip(names, texts, strict=True)
+    ]
+
+
+def _entry(study: Study, dataset: str, text: str, seed: int) -> Entry:
+    source = f"{PREFIX}{study.name}/{dataset}/{text}"
+    return Entry(find_recipe(source), source, seed)
