@@ -96,6 +96,25 @@ def test_linear_capsules_do_not_see_absent_children(name: str) -> None:
     assert not torch.allclose(unmasked.poses, routed.poses, atol=1e-3)
 
 
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_a_padded_grid_changes_nothing_for_class_capsules(name: str) -> None:
+    torch.manual_seed(0)
+    layer = tc.ClassCapsules(3, 2, 4, 4, routing=ROUTINGS[name], weight_std=0.5)
+    poses, activations = torch.randn(2, 2, 3, 3, 4), torch.rand(2, 2, 3, 3)
+    mask = torch.zeros(2, 4, 5, dtype=torch.bool)
+    mask[:, 1:3, :3] = True
+    wide = tc.Capsules(torch.randn(2, 4, 5, 3, 4), torch.rand(2, 4, 5, 3))
+    wide.poses[:, 1:3, :3] = poses
+    assert wide.activations is not None
+    wide.activations[:, 1:3, :3] = activations
+    expected = layer(tc.Capsules(poses, activations))
+    routed = layer(tc.Capsules(garbage(wide.poses, mask), wide.activations), mask=mask)
+    torch.testing.assert_close(routed.poses, expected.poses, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(routed.activations, expected.activations, rtol=1e-4, atol=1e-5)
+    assert not routed.couplings.unflatten(1, (4, 5, 3))[~mask].any()
+    assert not torch.allclose(layer(wide).poses, expected.poses, atol=1e-3)
+
+
 def test_votes_prepared_before_are_masked_too() -> None:
     torch.manual_seed(0)
     layer = tc.LinearCapsules(6, 3, 4, 4, routing=tc.InvertedAttentionRouting)
