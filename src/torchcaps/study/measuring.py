@@ -31,7 +31,7 @@ from torchcaps.train.images import First
 from torchcaps.train.outputs.folder import RunFolder
 from torchcaps.train.process import Process
 
-EPSILONS = (0.0, 0.01, 0.02, 0.05, 0.1)
+EPSILONS = (0.0, 0.02, 0.05)
 """Largest changes of a pixel under attack."""
 
 FASTEST = 0.1
