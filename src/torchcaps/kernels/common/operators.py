@@ -2,11 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, library
 from torch._library.custom_ops import CustomOpDef
+from torch.autograd import Function
 
 from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.gate import lowered
@@ -15,13 +16,47 @@ from torchcaps.votes import Votes, Window
 WHOLE = Window((1, 1))
 
 
+@final
+class Operator:
+    """A PyTorch operator that eager code calls without its dispatcher.
+
+    The dispatcher of a Python operator costs the host about ten times an ``autograd.Function``.
+    Whatever traces or intercepts operators gets the registered one.
+
+    Args:
+        registered: the operator.
+        function: what it computes, on the GPU of its first tensor.
+        direct: the same with its gradient, or None if it has none.
+    """
+
+    def __init__(
+        self,
+        registered: CustomOpDef,
+        function: Callable[..., Any],
+        direct: type[Function] | None,
+    ) -> None:
+        self.registered = registered
+        self.function = function
+        self.direct = direct
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the operator."""
+        if torch.compiler.is_compiling() or _is_intercepted():
+            return self.registered(*arguments)
+        if not (torch.is_grad_enabled() and any(map(_needs_gradient, arguments))):
+            return self.function(*arguments)
+        if self.direct is None:
+            return self.registered(*arguments)  # which refuses the gradient
+        return self.direct.apply(*arguments)
+
+
 def operator(
     name: str,
     *,
     shapes: Callable[..., Any],
     save: Callable[..., None] | None = None,
     backward: Callable[..., Any] | None = None,
-) -> Callable[[Callable[..., Any]], CustomOpDef]:
+) -> Callable[[Callable[..., Any]], Operator]:
     """Register a function as a PyTorch operator that works on the GPU of its first tensor.
 
     Triton launches on the current GPU, which need not be the GPU of the tensors.
@@ -33,7 +68,7 @@ def operator(
         backward: maps gradients of the outputs to gradients of the arguments.
     """
 
-    def register(function: Callable[..., Any]) -> CustomOpDef:
+    def register(function: Callable[..., Any]) -> Operator:
         @functools.wraps(function)
         def on_device(first: Tensor, *rest: Any, **options: Any) -> Any:
             with torch.cuda.device_of(first):
@@ -41,11 +76,40 @@ def operator(
 
         op = library.custom_op(name, on_device, mutates_args=())
         op.register_fake(shapes)
-        if backward is not None:
-            op.register_autograd(backward, setup_context=save)
-        return op
+        if save is None or backward is None:
+            return Operator(op, on_device, None)
+        op.register_autograd(backward, setup_context=save)
+        return Operator(op, on_device, _with_gradient(on_device, save, backward))
 
     return register
+
+
+def _with_gradient(
+    function: Callable[..., Any], save: Callable[..., None], backward: Callable[..., Any]
+) -> type[Function]:
+    """Return a function with its gradient, as autograd takes it."""
+
+    class Direct(Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            output = function(*arguments)
+            save(ctx, arguments, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return backward(ctx, *gradients)
+
+    return Direct
+
+
+def _is_intercepted() -> bool:
+    """Return whether something watches operators: fake tensors, exporters, ``torch.func``."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active()
+
+
+def _needs_gradient(argument: object) -> bool:
+    return isinstance(argument, Tensor) and argument.requires_grad
 
 
 def operands(votes: Votes) -> tuple[Tensor, Tensor, Tensor | None, list[int]]:
