@@ -12,19 +12,21 @@ from torchcaps.export import export as export
 from torchcaps.functional import (
     binary_cross_entropy_loss as binary_cross_entropy_loss,
     cross_entropy_loss as cross_entropy_loss,
-    lengths as lengths,
-    margin_loss as margin_loss,
     normalized_lengths as normalized_lengths,
     reconstruction_loss as reconstruction_loss,
     spread_loss as spread_loss,
     spread_margin as spread_margin,
-    squash as squash,
 )
 from torchcaps.inference import (
     Prediction as Prediction,
     Scores as Scores,
     classify as classify,
     load as load,
+)
+from torchcaps.kernels import (
+    lengths as lengths,
+    margin_loss as margin_loss,
+    squash as squash,
 )
 from torchcaps.layers import (
     CapsuleHead as CapsuleHead,

@@ -178,7 +178,7 @@ def cross_entropy_loss(scores: Tensor, targets: Tensor, *, label_smoothing: floa
             as those of CutMix and MixUp.
         label_smoothing: share of the target that is spread over all classes.
     """
-    if not _check_targets(targets, scores, several=True):
+    if not check_targets(targets, scores, several=True):
         _check_probabilities(targets)
         return F.cross_entropy(scores, targets.to(scores.dtype), label_smoothing=label_smoothing)
     return F.cross_entropy(scores, targets.long(), label_smoothing=label_smoothing)
@@ -224,10 +224,11 @@ def reconstruction_loss(
         )
     if reduction not in ("sum", "mean"):
         raise ValueError(f'reduction must be "sum" or "mean", not {reduction!r}')
-    errors = (reconstructions - images).square().flatten(1)
-    if reduction == "sum":
-        return (0.0005 if weight is None else weight) * errors.sum(dim=1).mean()
-    return (0.3 if weight is None else weight) * errors.mean()
+    if reduction == "mean":
+        scale = 0.3 if weight is None else weight
+    else:
+        scale = (0.0005 if weight is None else weight) * images.shape[1:].numel()
+    return scale * F.mse_loss(reconstructions, images)
 
 
 def multi_hot(targets: Tensor, scores: Tensor, *, several: bool = True) -> Tensor:
@@ -238,7 +239,7 @@ def multi_hot(targets: Tensor, scores: Tensor, *, several: bool = True) -> Tenso
         scores: ``[b n]``, for the shape.
         several: whether the second form, with several classes at once, is allowed.
     """
-    if _check_targets(targets, scores, several=several):
+    if check_targets(targets, scores, several=several):
         return F.one_hot(targets.long(), scores.shape[1]).to(scores.dtype)
     return targets.to(scores.dtype)
 
@@ -270,7 +271,7 @@ def _check_probabilities(targets: Tensor) -> None:
         raise ValueError("probabilities of classes must be at least 0 and sum to 1 for each image")
 
 
-def _check_targets(targets: Tensor, scores: Tensor, *, several: bool) -> bool:
+def check_targets(targets: Tensor, scores: Tensor, *, several: bool) -> bool:
     """Return whether targets are class numbers and not zeros and ones; refuse others."""
     if not isinstance(scores, Tensor) or scores.dim() != 2:
         shape = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

@@ -145,8 +145,7 @@ class Votes:
                 f"coefficients {list(coefficients.shape)} must be {[i, j]} for votes "
                 f"{list(self.shape)}"
             )
-        weight = self.weight.repeat(i // self.weight.shape[0], 1, 1, 1)
-        weight = weight * coefficients[..., None, None]
+        weight = self._repeated_weight() * coefficients[..., None, None]
         bias = self.bias
         if bias is not None:
             bias = bias.expand(i, j, e) * coefficients[..., None]
@@ -160,6 +159,11 @@ class Votes:
         assert weight is not None
         return replace(self, poses=poses, weight=weight, scale=scale, bias=bias)
 
+    def _repeated_weight(self) -> Tensor:
+        """Return the weights of all children, ``[i j q r]``."""
+        times = self.shape[1] // self.weight.shape[0]
+        return self.weight if times == 1 else self.weight.repeat(times, 1, 1, 1)
+
     def _convolved(self) -> Tensor:
         """Sum by a convolution: rows of poses join the batch, columns the channels."""
         assert self.window is not None
@@ -167,8 +171,11 @@ class Votes:
         _, j, q, r = self.weight.shape
         grid = self.poses.reshape(n, height, width, t, self.rows, q).permute(0, 4, 1, 2, 3, 5)
         grid = grid.reshape(n * self.rows, height, width, t * q).permute(0, 3, 1, 2)
-        weight = self.weight.repeat(self.shape[1] // self.weight.shape[0], 1, 1, 1)
-        kernel = weight.unflatten(0, (*self.window.kernel_size, t)).permute(3, 5, 2, 4, 0, 1)
+        kernel = (
+            self._repeated_weight()
+            .unflatten(0, (*self.window.kernel_size, t))
+            .permute(3, 5, 2, 4, 0, 1)
+        )
         kernel = kernel.reshape(j * r, t * q, *self.window.kernel_size)
         out = F.conv2d(grid, kernel, None, self.window.stride, self.window.padding)
         out = out.permute(0, 2, 3, 1).reshape(n, self.rows, *out.shape[2:], j, r)

@@ -136,13 +136,13 @@ def prepare(setting: Setting, device: torch.device) -> Callable[[], None]:
             if isinstance(module, nn.Conv2d):
                 weight = module.weight
                 weight.data = weight.data.contiguous(memory_format=torch.channels_last)
-    batch = _random_batch(recipe, net, setting.batch, device)
+    batch = random_batch(recipe, net, setting.batch, device)
     if setting.mode == "inference":
         return _inference(setting, recipe, net.eval(), batch)
     return partial(_training_step(setting, recipe, net.train(), device), batch)
 
 
-def _random_batch(recipe: Recipe, net: Network, size: int, device: torch.device) -> Batch:
+def random_batch(recipe: Recipe, net: Network, size: int, device: torch.device) -> Batch:
     """Draw images and labels as the recipe's data set has them, of one or two objects."""
     images = torch.rand(size, *net.image_shape, device=device)
     indices = torch.arange(size, device=device)

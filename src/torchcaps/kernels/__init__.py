@@ -1,7 +1,7 @@
 """Fused counterparts of the routings: votes are cast in registers and never stored.
 
-There are also kernels for LayerNorm over poses and for the convolution of CapsNet's primary
-capsules. Nothing here imports Triton before a kernel runs.
+There are also kernels for LayerNorm over poses, squashing, lengths, the margin loss, and the
+convolution of CapsNet's primary capsules. Nothing here imports Triton before a kernel runs.
 """
 
 from torchcaps.kernels.attend.chunked import (
@@ -10,6 +10,12 @@ from torchcaps.kernels.attend.chunked import (
 )
 from torchcaps.kernels.attend.operator import attend as attend
 from torchcaps.kernels.convolution.operator import convolve as convolve
+from torchcaps.kernels.elementwise.operator import (
+    lengths as lengths,
+    margin_loss as margin_loss,
+    squash as squash,
+    squash_lowered as squash_lowered,
+)
 from torchcaps.kernels.gate import (
     lowered as lowered,
     machine_obstacle as machine_obstacle,

@@ -10,7 +10,6 @@ from torchcaps import kernels
 from torchcaps.capsules import Capsules
 from torchcaps.checks import check_sizes
 from torchcaps.errors import InputError
-from torchcaps.functional import squash
 from torchcaps.layers.windows import pair
 from torchcaps.routing.activation import CapsuleActivation
 from torchcaps.routing.base import Primary, Routing
@@ -28,7 +27,7 @@ class Squash(nn.Module):
 
     def forward(self, poses: Tensor) -> Tensor:
         """Squash over the last axis."""
-        return squash(poses)
+        return kernels.squash_lowered(poses)
 
 
 @final

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from torchcaps import functional
+from torchcaps import functional, kernels
 from torchcaps.errors import UsageError
 
 
@@ -47,7 +47,8 @@ def margin(
         scale: factor on the loss; the authors' code has 1/20 for ten classes.
     """
     _no_smoothing(smoothing, "margin")
-    return scale * functional.margin_loss(scores, targets)
+    loss = kernels.margin_loss(scores, targets)
+    return loss if scale == 1 else scale * loss
 
 
 def spread(

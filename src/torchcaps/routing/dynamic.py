@@ -176,15 +176,17 @@ class DynamicRouting(Routing):
         b, i, j, _ = votes.shape
         share = 1 / (j + self.leaky)
         inputs = votes.total() * share
-        couplings = inputs.new_full((1, 1, 1), share).expand(b, i, j)
+        couplings: Tensor | None = None
         past: Tensor | None = None
         for step in range(self.iterations):
             if past is not None:
                 inputs, couplings = attend(votes, past, leaky=self.leaky)  # (3), (2)
-            poses = squash(inputs if self.bias is None else inputs + self.bias)  # (1)
+            poses = kernels.squash(inputs if self.bias is None else inputs + self.bias)  # (1)
             if step < self.iterations - 1:
                 past = poses if past is None else past + poses  # line 7
-        return Routed(poses, lengths(poses), couplings)
+        if couplings is None:
+            couplings = inputs.new_full((1, 1, 1), share).expand(b, i, j)
+        return Routed(poses, kernels.lengths(poses), couplings)
 
     def options(self) -> str:
         """Return the iterations, and what departs from Procedure 1."""

@@ -212,7 +212,7 @@ class InvertedAttentionRouting(Routing):
                 _check_parents(parents, b, i, j, e)
                 poses, couplings = attend(votes, parents, scale=scale)
             parents = kernels.pose_norm(self.norm, poses)
-            routed = Routed(parents, lengths(poses), couplings)
+            routed = Routed(parents, kernels.lengths(poses), couplings)
         return routed
 
     def _activated(self, votes: Tensor, activations: Tensor, parents: Tensor | None) -> Routed:

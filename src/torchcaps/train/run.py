@@ -216,7 +216,7 @@ class Run:
 
     def _not_finite(self) -> TrainingError:
         """Return the error of a step that was not finite."""
-        bad = int(self.step.bad_step)
+        bad = self.step.bad_step
         epoch, index = divmod(bad, self.steps_per_epoch)
         cause = find_cause(self.recipe, self.network, next(self.batches.epoch(epoch, skip=index)))
         if self.saver is not None:

@@ -75,9 +75,10 @@ class Step:
         """Sums of losses, right answers and images since the last reset."""
         self.taken = torch.zeros((), device=device)
         """Steps taken, for losses and updates that depend on it inside a captured step."""
-        self.bad_step = torch.full((), -1.0, device=device)
-        """The first step that was not finite, or -1; later steps change nothing."""
         self.stops = torch.zeros((), device=device)
+        """1 from the first step on that was not finite; these steps change nothing."""
+        self.stopped = torch.zeros((), device=device)
+        """The number of steps that changed nothing."""
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.votes: dict[str, Votes | Tensor] = {}
         self.decodes = bool(self.recipe.reconstruction_weight)
@@ -124,14 +125,11 @@ class Step:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         # a score of -inf can leave loss and gradient finite
-        finite = torch.isfinite(norm) & torch.isfinite(loss.detach())
-        finite = finite & torch.isfinite(output.scores.detach()).all()
+        total = norm + loss.detach() + output.scores.detach().sum()
+        torch.maximum(self.stops, (total - total != 0).to(self.stops), out=self.stops)
         if self.skips:
-            first = (self.stops == 0) & ~finite
-            self.bad_step.copy_(torch.where(first, self.taken, self.bad_step))
-            self.stops.copy_(torch.maximum(self.stops, (~finite).float()))
-        elif not finite:
-            self.bad_step.copy_(self.taken)
+            self.stopped.add_(self.stops)
+        elif self.stops:
             raise NonFiniteError
         if self.recipe.clip:
             scale = (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0)
@@ -178,11 +176,16 @@ class Step:
     def _count(self, scores: Tensor, batch: Batch, loss: Tensor) -> None:
         hits = right(scores.float(), targets_of(batch, scores.shape[1]), self.recipe.measure)
         count = len(hits)
-        self.meters[0] += loss * count
-        self.meters[1] += hits.sum()
-        self.meters[2] += count
-        self.taken += 1
+        sums = torch.stack((loss * count, hits.sum(dtype=loss.dtype)))
+        self.meters[:2].add_(sums)
+        self.meters[2].add_(count)
+        self.taken.add_(1)
         self.count += 1
+
+    @property
+    def bad_step(self) -> int:
+        """The number of the first step that was not finite, or -1; waits for the device."""
+        return int(self.taken - self.stopped) if self.stops else -1
 
     @property
     def capturable(self) -> bool:
@@ -192,7 +195,7 @@ class Step:
 
     def check(self) -> None:
         """Wait for the device and raise :class:`NonFiniteError` if a step was not finite."""
-        if float(self.bad_step) >= 0:
+        if self.stops:
             raise NonFiniteError
 
 
@@ -228,7 +231,7 @@ class GraphedStep:
         )
         step = self.step
         optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
-        counters = (step.meters, step.taken, step.bad_step, step.stops)
+        counters = (step.meters, step.taken, step.stopped, step.stops)
         with unchanged([step.network], optimizers, counters):
             self.graph, _ = record(lambda: step(static), before=step.network.zero_grad)
         self.batch = static

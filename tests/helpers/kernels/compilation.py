@@ -22,6 +22,7 @@ from torchcaps import kernels
 from torchcaps.kernels.attend.launch import attend_backward, attend_forward
 from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.convolution.launch import wide_conv
+from torchcaps.kernels.elementwise import launch as elementwise
 from torchcaps.kernels.moments.launch import Moments, moments_backward, moments_forward
 from torchcaps.kernels.norm.launch import norm_backward, norm_forward
 from torchcaps.kernels.pairwise.launch import (
@@ -143,6 +144,17 @@ def norm() -> None:
     norm_backward(poses, weight, poses, 1e-5)
 
 
+def pointwise() -> None:
+    """Launch squashing, lengths and the margin loss with both kinds of targets, and gradients."""
+    for dtype in (LOW, WIDE):
+        poses, scores = empty(4096, 10, 16, dtype=dtype), empty(4096, 10)
+        elementwise.squash_gradient(poses, elementwise.squashed(poses, WIDE))
+        elementwise.lengths_gradient(poses, elementwise.lengths(poses, WIDE))
+    for targets in (torch.empty(4096, dtype=torch.long, device="meta"), scores):
+        loss = elementwise.margin(scores, targets, (0.9, 0.1, 0.5))
+        elementwise.margin_gradient(scores, targets, loss, (0.9, 0.1, 0.5))
+
+
 def convolution(*, backward: bool) -> None:
     """Launch the convolution of CapsNet's primary capsules, or the gradient of its input."""
     weight = empty(256, 256, 9, 9, dtype=LOW)
@@ -162,6 +174,7 @@ def small() -> dict[str, Callable[[], object]]:
         "moments, float32": partial(moments, exact, "constant linear"),
         "pairwise": partial(pairwise, votes, affine=True),
         "norm": norm,
+        "pointwise": pointwise,
         "convolution": partial(convolution, backward=False),
         "convolution, backward": partial(convolution, backward=True),
     }

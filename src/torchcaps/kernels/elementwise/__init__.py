@@ -1,0 +1,1 @@
+"""Squashing, lengths and the margin loss, each in one kernel."""
