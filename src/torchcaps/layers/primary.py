@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self, final
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcaps import kernels
@@ -13,6 +15,7 @@ from torchcaps.errors import InputError
 from torchcaps.layers.windows import pair
 from torchcaps.routing.activation import CapsuleActivation
 from torchcaps.routing.base import Primary, Routing
+from torchcaps.tensors import output_size
 
 Nonlinearity = Callable[[int, int], nn.Module]
 """Called with the number of types and the size of a pose; maps poses ``[... i d]``."""
@@ -93,13 +96,48 @@ class PoseConv2d(nn.Conv2d):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the entries of all poses as channels."""
-        return self.convolved(features, self.weight)
+        return self.convolved(features, self.weight, self.bias)
 
-    def convolved(self, features: Tensor, weight: Tensor) -> Tensor:
-        """Convolve with this weight, by our kernel where it is faster."""
+    def convolved(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Convolve with this weight and bias, by the fastest implementation that can run."""
         sides = int(self.padding[0]), int(self.padding[1])
         stride = self.stride[0], self.stride[1]
-        return kernels.convolve(features, weight, self.bias, stride, sides)
+        if self._has_few_places(features):
+            return self._by_patches(features, weight, bias)
+        return kernels.convolve(features, weight, bias, stride, sides)
+
+    def _has_few_places(self, features: Tensor) -> bool:
+        """Return whether a matmul of patches is faster than oneDNN.
+
+        oneDNN reorders the weights at every call, which takes longer than the convolution where
+        large kernels meet few places. Compiled code would be tied to a range of batch sizes.
+        """
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or min(self.kernel_size) < 5:
+            return False
+        device = features.device.type
+        if device != "cpu" or features.dtype != torch.float32 or torch.is_autocast_enabled(device):
+            return False
+        if min(self.stride) < 2 or self.groups > 1 or self.dilation != (1, 1):
+            return False
+        height, width = _places(self, features)
+        return 2 * len(features) * height * width <= self.out_channels
+
+    def _by_patches(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        (kh, kw), (sh, sw) = self.kernel_size, self.stride
+        ph, pw = int(self.padding[0]), int(self.padding[1])
+        height, width = _places(self, features)
+        patches = F.pad(features, (pw, pw, ph, ph)) if ph or pw else features
+        patches = patches.unfold(2, kh, sh).unfold(3, kw, sw).permute(0, 2, 3, 1, 4, 5)
+        out = F.linear(patches.flatten(3), weight.flatten(1), bias)
+        return out.view(-1, height, width, self.out_channels).permute(0, 3, 1, 2)
+
+
+def _places(conv: nn.Conv2d, features: Tensor) -> tuple[int, int]:
+    """Return height and width of a convolution's output."""
+    sides = (features.shape[2], features.shape[3])
+    kernel_size = (conv.kernel_size[0], conv.kernel_size[1])
+    padding = (int(conv.padding[0]), int(conv.padding[1]))
+    return output_size(sides, kernel_size, (conv.stride[0], conv.stride[1]), padding)
 
 
 @final
@@ -118,8 +156,14 @@ class CoupledConv2d(PoseConv2d):
         first_weights(self, std=0.1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the entries of all poses as channels."""
-        return self.convolved(features, self.weight * self.share)
+        """Return the entries of all poses as channels.
+
+        Inference couples the output, which is smaller than the weight.
+        """
+        if self.training:
+            return self.convolved(features, self.weight * self.share, self.bias)
+        bias = None if self.bias is None else self.bias / self.share
+        return self.share * self.convolved(features, self.weight, bias)
 
 
 @final
