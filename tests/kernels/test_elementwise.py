@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, library
 
-from helpers.kernel_cases import compare
+from helpers.kernels.cases import compare
 from torchcaps import functional, kernels
 from torchcaps.kernels.elementwise.launch import BLOCK
 

@@ -22,7 +22,7 @@ def test_pretrained_weights_bring_their_preprocessing_and_accuracy() -> None:
 
 
 def test_a_release_tries_every_shipped_network() -> None:
-    from reliability import exports, weights
+    from reliability.trials import exports, weights
 
     assert ROWS["exports"].release == len(shipped()) * len(exports.KINDS)
     assert ROWS["weights"].release == len(weights.cases())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torchcaps.data import Batches
 from torchcaps.errors import InputError, MissingFileError
 from torchcaps.explorer.explored import Explored
-from torchcaps.export.parity import test_batches
+from torchcaps.export.parity import load_test_batches
 from torchcaps.models.weights.files import describe
 from torchcaps.models.weights.pretrained import shipped
 from torchcaps.recipes import RECIPES
@@ -88,7 +88,7 @@ class Gallery:
 def _test_images(recipe: str) -> Batches:
     chosen = RECIPES[recipe]
     try:
-        return test_batches(chosen)
+        return load_test_batches(chosen)
     except MissingFileError:
         name = chosen.test_dataset or chosen.dataset
         raise MissingFileError(

@@ -106,13 +106,13 @@ def _check_close(name: str, expected: Tensor, actual: Tensor) -> None:
 def _test_images(recipe: Recipe, count: int) -> Tensor | None:
     """Return test images before the recipe's transforms; None if they are not on this machine."""
     try:
-        batches = test_batches(recipe)
+        batches = load_test_batches(recipe)
     except TorchcapsError:
         return None
     return batches.batch(batches.order(0)[:count]).images
 
 
-def test_batches(recipe: Recipe) -> Batches:
+def load_test_batches(recipe: Recipe) -> Batches:
     """Return the test images before the recipe's transforms; refuse to download them."""
     source = load(recipe.test_dataset or recipe.dataset, "test", download=False)
     if recipe.resize and isinstance(source, ImageSet):

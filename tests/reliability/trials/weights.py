@@ -8,8 +8,7 @@ from functools import partial
 import torch
 
 import torchcaps as tc
-from helpers import my_recipe as my_recipe  # registers the network of the saved files
-from helpers.saved_files import SAVED, sample
+from helpers.runs.saved_files import SAVED, sample, user_network
 from torchcaps.data import Batches, Draws
 from torchcaps.errors import MissingFileError
 from torchcaps.export.parity import find_images, load_test_batches
@@ -78,7 +77,8 @@ def check_accuracy(name: str, network: tc.Network, batches: Batches) -> None:
 
 def check_saved(version: str, name: str) -> None:
     """A file of an earlier version gives the scores that it gave then."""
-    network = tc.load(SAVED / version / name)
+    with user_network():
+        network = tc.load(SAVED / version / name)
     expected = json.loads((SAVED / version / "expected.json").read_text())["scores"][name]
     with torch.no_grad():
         scores = network(sample(network)).scores

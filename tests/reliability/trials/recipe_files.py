@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import torchcaps as tc
 from helpers.commands import invoke, one_sentence
 from helpers.registry import copy_recipe, restored_zoo
-from helpers.training import quick
+from helpers.runs.training import quick
 from torchcaps.errors import TorchcapsError
 from torchcaps.models.weights.pretrained import shipped
 from torchcaps.recipes import get

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import torchcaps as tc
-from reliability.disks import small_disk
+from reliability.trials.disks import small_disk
 from torchcaps.capsules import Output
 from torchcaps.errors import TorchcapsError
 from torchcaps.export.traced import Graph

@@ -120,7 +120,8 @@ def mutated(good: bytes, rng: random.Random) -> bytes:
 
 def wrong_body(server: Server, rng: random.Random) -> None:
     """A body of another kind, or with one wrong entry."""
-    wrong: object = rng.choice((None, True, -1, 1e99, "x", [], {}, [[1]], [256] * 784, [0] * 783, "💊"))
+    short, large = [0] * 783, [256] * 784
+    wrong: object = rng.choice((None, True, -1, 1e99, "x", [], {}, [[1]], large, short, "💊"))
     if rng.random() < 0.3:
         body = json.dumps(wrong).encode() if not isinstance(wrong, dict) else b"{]"
         return refused(server, request(server, body), 400)
