@@ -98,8 +98,8 @@ def _check_close(name: str, expected: Tensor, actual: Tensor) -> None:
     if not same_shape or not bool(((expected - actual).abs() <= TOLERANCE * scale).all()):
         far = float((expected - actual).abs().max()) if same_shape else float("nan")
         raise TorchcapsError(
-            f"the exported {name} differs from PyTorch's by up to {far:.2g}, so nothing was "
-            "written: export to the other format, or try another version of torch"
+            f"the exported output {name!r} differs from PyTorch's by up to {far:.2g}, so nothing "
+            "was written: export to the other format, or try another version of torch"
         )
 
 

@@ -120,8 +120,7 @@ def mutated(good: bytes, rng: random.Random) -> bytes:
 
 def wrong_body(server: Server, rng: random.Random) -> None:
     """A body of another kind, or with one wrong entry."""
-    short, large = [0] * 783, [256] * 784
-    wrong: object = rng.choice((None, True, -1, 1e99, "x", [], {}, [[1]], large, short, "💊"))
+    wrong = rng.choice(WRONG)
     if rng.random() < 0.3:
         body = json.dumps(wrong).encode() if not isinstance(wrong, dict) else b"{]"
         return refused(server, request(server, body), 400)
@@ -205,6 +204,9 @@ def ctrl_c(rng: random.Random) -> None:
 
 
 DIGIT: list[int] = load("strokes", "test").images[3].flatten().tolist()
+WRONG: tuple[object, ...] = (
+    *(None, True, -1, 1e99, "x", "💊", [], {}, [[1]], [256] * 784, [0] * 783),
+)
 Kind = Callable[[Server, random.Random], None]
 KINDS: tuple[Kind, ...] = (
     *(fuzzed, wrong_body, fuzzed, cut_off, fuzzed, foreign, fuzzed, traversal),
