@@ -216,6 +216,38 @@ def small_report(folder: Path) -> Path:
     )
 
 
+def test_each_network_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    one, other = subject("dynamic"), replace(subject("plain"), name="dynamic")
+    folder = figures.subject_folder(tmp_path, [one])
+    assert folder == tmp_path / "dynamic"
+    assert figures.subject_folder(tmp_path, [one]) == folder
+    assert figures.subject_folder(tmp_path, [other]) == tmp_path / "dynamic-2"
+    assert figures.subject_folder(tmp_path, [other]) == tmp_path / "dynamic-2"
+    (tmp_path / "a-b").mkdir()
+    assert figures.subject_folder(tmp_path, [replace(one, name="../a b")]) == tmp_path / "a-b-2"
+    both = figures.subject_folder(tmp_path, [one, other])
+    assert both == tmp_path / "dynamic-1-and-dynamic-2"
+    many = figures.subject_folder(tmp_path, [replace(one, name="x" * 90), other])
+    assert len(many.name) < 140
+
+
+def test_captions_name_the_networks_that_are_drawn(tmp_path: Path) -> None:
+    runs = [subject("dynamic"), subject("plain")]
+    pictures, _ = figures.draw(runs, only=["walk", "robustness"], effort=EFFORT)
+    assert [picture.subjects for picture in pictures] == [("dynamic",), ("dynamic", "plain")]
+    text = figures.write_report(pictures, tmp_path, title="t", command="c").read_text()
+    assert "<figcaption><b>dynamic, plain</b>. Accuracy on" in text
+
+
+def test_the_time_is_estimated_from_the_work_of_each_figure() -> None:
+    short = replace(EFFORT, samples=20)
+    few = figures.estimate_seconds([subject("dynamic")], ["walk", "robustness"], short)
+    much = figures.estimate_seconds(
+        [subject("dynamic")], ["robustness"], replace(short, samples=2000)
+    )
+    assert 1 <= few["walk"] < few["robustness"] < much["robustness"]
+
+
 def test_the_page_is_whole_in_itself(tmp_path: Path) -> None:
     index = small_report(tmp_path / "deep" / "out")
     text = index.read_text()
@@ -284,7 +316,9 @@ def test_the_command_compares_runs(tmp_path: Path) -> None:
     (tmp_path / "speed.csv").write_text(SPEED)
     result = CliRunner().invoke(app, ["figures", *runs, *options])
     assert result.exit_code == 0, result.output
+    out /= "demo-strokes-dynamic-a-and-demo-strokes-dynamic-b"
     assert result.stdout.strip() == str(out / "index.html")
+    assert "drawing up to 4 figures: about " in result.stderr
     assert {path.stem for path in out.glob("*.png")} == {
         "training",
         "cost",

@@ -1,12 +1,14 @@
 """``torchcaps figures``: draw figures of trained networks."""
 
 import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from torchcaps.cli.shared import DataDir, Device, load_own, make_folder
+from torchcaps.cli.shared import DataDir, Device, counting, load_own, make_folder
 
 SPEED = Path("results/speed.csv")
 
@@ -23,7 +25,9 @@ def figures(
         list[str] | None, typer.Option(help="Draw only this figure; may be repeated.")
     ] = None,
     data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("figures"),
+    out: Annotated[
+        Path, typer.Option(help="Folder to write to: each network gets a folder in it.")
+    ] = Path("figures"),
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -33,30 +37,64 @@ def figures(
     samples: Annotated[
         int, typer.Option(min=20, max=1_000_000, help="Test images of each measurement.")
     ] = 1000,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure few images: a first look, with more noise.")
+    ] = False,
     speed: Annotated[Path, typer.Option(help="CSV file of the benchmark, for costs.")] = SPEED,
     device: Device = "auto",
 ) -> None:
     """Draw a page of figures: routing, parse trees, equivariance, robustness."""
+    from torchcaps import figures as drawing
     from torchcaps.analysis import open_subject
-    from torchcaps.figures import Effort, check_names, report
     from torchcaps.train.process import choose_device
 
-    check_names(only or ())
+    drawing.check_names(only or ())
     where = choose_device(device)
     chosen = load_own(recipe)
     subjects = [open_subject(run, data_dir=data_dir, recipe=chosen, device=where) for run in runs]
     make_folder(out, "--out")
+    folder = drawing.subject_folder(out, subjects)
     words = ["torchcaps", "figures", *runs]
     for name in only or ():
         words += ["--only", name]
     if recipe:
         words += ["--recipe", recipe]
-    index = report(
-        subjects,
-        out,
-        command=shlex.join([*words, "--samples", str(samples), "--out", str(out)]),
-        only=only or (),
-        effort=Effort(samples=samples, attacked=min(200, samples), speed=speed),
-        progress=lambda name: typer.echo(f"drawing {name}", err=True),
-    )
+    words += ["--quick"] if quick else ["--samples", str(samples)]
+    if quick:
+        effort = replace(drawing.QUICK, speed=speed)
+    else:
+        effort = drawing.Effort(samples=samples, attacked=min(200, samples), speed=speed)
+    names = [name for name in drawing.GALLERY if not only or name in only]
+    seconds = drawing.estimate_seconds(subjects, names, effort)
+    typer.echo(_announce(len(names), sum(seconds.values()), quick), err=True)
+    with counting() as count:
+        index = drawing.report(
+            subjects,
+            folder,
+            command=shlex.join([*words, "--out", str(out)]),
+            only=only or (),
+            effort=effort,
+            progress=_bar(count, seconds),
+        )
     typer.echo(f"{index}")
+
+
+def _announce(count: int, seconds: float, quick: bool) -> str:
+    """Return the number of figures and about how long they take."""
+    duration = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    advice = "; --quick measures fewer images" if seconds > 60 and not quick else ""
+    return f"drawing up to {count} figures: about {duration}{advice}"
+
+
+def _bar(
+    count: Callable[[str, int, int], None], seconds: Mapping[str, float]
+) -> Callable[[str], None]:
+    """Return what advances a bar by the expected share of each figure, when the next one starts."""
+    total, before = round(10 * sum(seconds.values())), 0
+
+    def progress(name: str) -> None:
+        nonlocal before
+        count("figures", total, before)
+        before = round(10 * seconds[name])
+
+    return progress

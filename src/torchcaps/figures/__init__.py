@@ -23,12 +23,15 @@ from torchcaps.figures.curves import (
     draw_routing_by_epoch as draw_routing_by_epoch,
     draw_training as draw_training,
 )
+from torchcaps.figures.estimate import estimate_seconds as estimate_seconds
 from torchcaps.figures.gallery import (
     GALLERY as GALLERY,
+    QUICK as QUICK,
     check_names as check_names,
     demo_report as demo_report,
     draw as draw,
     report as report,
+    subject_folder as subject_folder,
 )
 from torchcaps.figures.images import (
     draw_effects as draw_effects,

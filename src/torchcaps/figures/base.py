@@ -56,6 +56,7 @@ def each(draw: Callable[[Subject, Effort], Picture]) -> Maker:
             except TorchcapsError as error:
                 reasons.append(f"{subject.name}: {error}")
                 continue
+            picture = dataclasses.replace(picture, subjects=(subject.name,))
             if len(subjects) > 1:
                 name = f"{picture.name}-{number}"
                 picture = dataclasses.replace(picture, name=name, title=subject.name)

@@ -1,5 +1,7 @@
 """All figures by name, and reports of them."""
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,20 @@ from torchcaps.figures.compared import COMPARED
 from torchcaps.figures.report import Picture, write_picture, write_report
 from torchcaps.figures.single import SINGLE
 from torchcaps.models import Network
+from torchcaps.models.weights.facts import digest_weights
 from torchcaps.results import AccuracyRow
+from torchcaps.storage import write_text
 
 GALLERY: dict[str, Maker] = {**SINGLE, **COMPARED}
 """Figure name -> its maker; ``--only`` takes these names."""
 
+
+OWNER = "weights.sha256"
+"""File of a folder of figures with the hash of the weights that they show."""
+MAX_NAME = 120
+
+QUICK = Effort(samples=60, attacked=10, traced=16)
+"""Effort of a first look: about a minute of one core for a full-size network."""
 
 DEMO_COMPARISONS = ("alignment", "equivariance", "robustness", "adversarial")
 
@@ -67,6 +78,8 @@ def draw(
         progress(name)
         try:
             for picture in make(unique(subjects), effort or Effort()):
+                names = picture.subjects or tuple(one.name for one in unique(subjects))
+                picture = replace(picture, subjects=names)
                 drawn(picture)
                 pictures.append(picture)
         except NotDrawnError as reason:
@@ -127,6 +140,36 @@ def report(
         table=table,
         left_out=left_out,
     )
+
+
+def subject_folder(out: str | Path, subjects: Sequence[Subject]) -> Path:
+    """Return the folder of these networks' figures within ``out``, and mark it as theirs.
+
+    A folder that holds figures of other weights is left alone: the next free number is added.
+    """
+    name = "-and-".join(_slug(subject.name) for subject in unique(subjects))
+    digest = hashlib.sha256()
+    for subject in subjects:
+        digest.update(digest_weights(subject.network).encode())
+    if len(name) > MAX_NAME:
+        name = f"{name[:MAX_NAME]}-{digest.hexdigest()[:8]}"
+    number, folder = 1, Path(out) / name
+    while folder.exists() and _owner(folder) != digest.hexdigest():
+        number += 1
+        folder = Path(out) / f"{name}-{number}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / OWNER, f"{digest.hexdigest()}\n")
+    return folder
+
+
+def _owner(folder: Path) -> str:
+    """Return the hash of the weights whose figures a folder holds; empty where it says none."""
+    path = folder / OWNER
+    return path.read_text(errors="replace").strip() if path.is_file() else ""
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.]+", "-", name).strip("-.") or "network"
 
 
 def _row(subject: Subject, effort: Effort) -> dict[str, str]:

@@ -30,6 +30,7 @@ class Picture:
         caption: content of the picture and how to read it.
         figure: the drawing.
         data: its numbers, of any type that :func:`plain` takes.
+        subjects: names of the networks that are drawn.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Picture:
     caption: str
     figure: Figure
     data: object = field(default_factory=dict)
+    subjects: tuple[str, ...] = ()
 
 
 def plain(value: object) -> object:
@@ -135,12 +137,18 @@ def _figure(picture: Picture, out: Path) -> str:
         f'<figure id="{picture.name}"><h3>{html.escape(picture.title)}</h3>'
         f'<img alt="{html.escape(picture.title)}" width="{width}" height="{height}" '
         f'src="data:image/png;base64,{encoded}">'
-        f"<figcaption>{html.escape(picture.caption)} "
+        f"<figcaption>{_names(picture)}{html.escape(picture.caption)} "
         f'(<a href="{png.name}">PNG</a>, <a href="{svg.name}">SVG</a>, '
         f'<a href="{data.name}">data</a>)</figcaption>'
         f"<details><summary>numbers</summary><pre>{html.escape(_excerpt(numbers))}</pre></details>"
         "</figure>"
     )
+
+
+def _names(picture: Picture) -> str:
+    """Return the networks of a picture as the beginning of its caption."""
+    names = html.escape(", ".join(picture.subjects))
+    return f"<b>{names}</b>. " if names else ""
 
 
 def _excerpt(numbers: object, *, limit: int = 20_000) -> str:
@@ -156,7 +164,8 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row.values()) + "</tr>"
         for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return f'<div class="wide"><table>{body}</table></div>'
 
 
 def _left_out(reasons: Sequence[tuple[str, str]]) -> str:
@@ -184,6 +193,7 @@ nav a {{ margin-right: .8rem; }}
 a {{ color: #0072b2; }}
 code, pre {{ background: #f3f3f3; padding: .15rem .3rem; overflow: auto; }}
 pre {{ max-height: 20rem; font-size: 12px; }}
+.wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; margin: 1rem 0; }}
 th, td {{ border: 1px solid #ccc; padding: .25rem .6rem; text-align: left; }}
 .side {{ display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }}

@@ -15,16 +15,16 @@ WEIGHTS = "loaded_sha256"
 
 def record_training(network: Network, facts: Mapping[str, str | int | float]) -> None:
     """Keep the facts of the training run behind a network's weights, and a hash of the weights."""
-    network.trained = {**facts, WEIGHTS: _digest(network)}
+    network.trained = {**facts, WEIGHTS: digest_weights(network)}
 
 
 def has_recorded_weights(network: Network) -> bool:
     """Return whether the weights are still those that the facts of training are about."""
-    return bool(network.trained) and network.trained.get(WEIGHTS) == _digest(network)
+    return bool(network.trained) and network.trained.get(WEIGHTS) == digest_weights(network)
 
 
-def _digest(network: Network) -> str:
-    """Return the SHA-256 of all parameters and buffers."""
+def digest_weights(network: Network) -> str:
+    """Return the SHA-256 of all parameters and buffers, in hexadecimal."""
     digest = hashlib.sha256()
     for name, tensor in network.state_dict().items():
         digest.update(name.encode())
