@@ -4,6 +4,8 @@
 the tag the home page shows a picture in place of the explorer.
 """
 
+import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,13 @@ import torchcaps
 HERE = Path(__file__).parent
 RUNTIME = HERE / "_runtime" / "node_modules" / "onnxruntime-web" / "dist"
 write_reference(HERE / "reference" / "generated")
+
+# tutorials run without the user's settings of IPython, and without messages about the kernel
+PROFILE = HERE / "_build" / "ipython" / "profile_default"
+PROFILE.mkdir(parents=True, exist_ok=True)
+(PROFILE / "ipython_kernel_config.py").write_text('get_config().IPKernelApp.log_level = "ERROR"\n')
+os.environ["IPYTHONDIR"] = str(PROFILE.parent)
+logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 project = "torchcaps"
 author = "The torchcaps authors"
