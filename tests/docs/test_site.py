@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import torchcaps as tc
 from helpers.documents import run_examples
 from helpers.repetitions import mark_slow_except
 
@@ -49,6 +50,12 @@ def test_a_tutorial_runs(
     monkeypatch.setenv("MPLBACKEND", "Agg")
     runpy.run_path(str(DOCS / "learn" / f"{tutorial}.py"))
     assert capsys.readouterr().out.strip()
+
+
+def test_the_guide_says_of_every_routing_when_to_use_it() -> None:
+    guide = (DOCS / "understand" / "which-routing.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE))
+    assert {routing.__name__ for routing in tc.ROUTINGS.values()} <= rows
 
 
 def test_a_few_pages_open_at_two_widths(tmp_path: Path) -> None:
