@@ -12,8 +12,8 @@ class Paper:
             recipe's name.
         title: its title.
         authors: their full names in order, separated by commas.
-        year: of the version that is cited.
-        url: of its page.
+        year: year of the version that is cited.
+        url: address of its page.
     """
 
     key: str

@@ -19,10 +19,10 @@ class LayerConvergence:
 
     Attributes:
         layer: name of the layer.
-        changes: of a logit. Logits of dynamic routing grow by the agreement in every iteration, so
-            theirs need not fall when routing has settled.
-        couplings: of a coupling.
-        poses: of an entry of a parent's pose. Routing has settled when it is small.
+        changes: changes of a logit. In dynamic routing every iteration adds its agreement, so they
+            need not fall when routing has converged.
+        couplings: changes of a coupling.
+        poses: changes of an entry of a parent's pose. Routing has converged when they are small.
     """
 
     layer: str

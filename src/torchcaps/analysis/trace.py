@@ -49,7 +49,7 @@ class LayerTrace:
     """One capsule layer as it processes some images.
 
     Attributes:
-        name: of the layer's module.
+        name: name of the layer's module.
         routing: name of its routing.
         competes_over: the axis over which its couplings sum to one.
         competition: "window" if they do at every position, "image" if those of a child do over all

@@ -22,8 +22,8 @@ class SlidingCapsules(CapsuleLayer):
     Args:
         n_types: child types i at every position.
         d_child: size of a child's pose.
-        kernel_size: of the window.
-        stride: between windows.
+        kernel_size: height and width of a window, or one number for both.
+        stride: step from one window to the next.
         padding: zeros around the grid.
     """
 
@@ -97,8 +97,8 @@ class ConvCapsules(SlidingCapsules):
         n_parents: parent types j at every position.
         d_child: size of a child's pose.
         d_parent: size of a parent's pose.
-        kernel_size: of the window.
-        stride: between windows.
+        kernel_size: height and width of a window, or one number for both.
+        stride: step from one window to the next.
         padding: rings of absent capsules around the grid: pose zero and, if there are activations,
             activation zero.
         routing: a routing class, or a partial of one.
@@ -175,11 +175,11 @@ class ConvTransformCapsules(SlidingCapsules):
         n_parents: parent types j.
         d_child: size of a child's pose.
         d_parent: size of a parent's pose.
-        kernel_size: of the convolution.
-        stride: of the convolution.
+        kernel_size: kernel size of the convolution.
+        stride: stride of the convolution.
         padding: zeros around the grid.
         routing: a routing class, or a partial of one.
-        bias: of the convolution, one per child type, parent type and entry.
+        bias: add a bias per child type, parent type and entry.
         weight_std: standard deviation of the weights at the start; None takes
             1 / sqrt(kernel area x d_child), which keeps the variance of the poses.
     """

@@ -72,7 +72,7 @@ class CapsuleHead(nn.Module):
         Args:
             features: a map ``[b c h w]`` or tokens ``[b n c]``.
             mask: booleans ``[b h w]`` or ``[b n]``, False for padding, which then changes nothing.
-                None is no padding. Attention libraries often mark padding by True: invert those.
+                None means no padding. Attention libraries often mark padding by True: invert those.
         """
         if not isinstance(features, Tensor) or not features.is_floating_point():
             kind = features.dtype if isinstance(features, Tensor) else type(features).__name__

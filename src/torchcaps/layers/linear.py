@@ -83,7 +83,7 @@ class LinearCapsules(CapsuleLayer):
             parents: poses of the parents after a previous iteration, if there was one.
             votes: the children's votes, if they have been prepared before.
             mask: booleans ``[b i]``, or ``[b h w]`` or ``[b h w i]`` on a grid, False for children
-                that are absent; None is all present.
+                that are absent; None means that all are present.
         """
         check_capsules(children, "LinearCapsules")
         capsules = Capsules(children.poses, children.activations)
@@ -186,8 +186,8 @@ class ClassCapsules(CapsuleLayer):
         Args:
             children: capsules below, on a grid.
             parents: poses of the parents after a previous iteration, if there was one.
-            mask: booleans ``[b h w]`` or ``[b h w i]``, False for children that are absent; None is
-                all present. Coordinates skip rows and columns without a present child.
+            mask: booleans ``[b h w]`` or ``[b h w i]``, False for absent children; None means that
+                all are present. Coordinates skip rows and columns without a present child.
         """
         grid_of(children, *self.shape, "ClassCapsules")
         if mask is not None:

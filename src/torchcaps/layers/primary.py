@@ -176,10 +176,10 @@ class PrimaryCapsules(nn.Module):
         in_channels: channels of the feature map.
         n_types: capsule types i at every position.
         d: size of a pose.
-        kernel_size: of the convolution.
-        stride: of the convolution.
+        kernel_size: kernel size of the convolution.
+        stride: stride of the convolution.
         padding: zeros around the feature map.
-        bias: of the convolution.
+        bias: add a bias to the convolution.
         batch_norm: normalize the channels before they are grouped (Zhao 2020, with the defaults of
             Keras, in which the authors wrote it).
         nonlinearity: :class:`Squash` (Sabour, Zhao, Yang), :class:`PoseNorm` (Tsai),

@@ -135,8 +135,8 @@ class EfficientCapsNet(Network):
         image_shape: channels, height and width of the images.
         n_classes: number of classes.
         backbone: backbone class, or a partial of one.
-        kernel_size: of the depthwise convolution, which covers all features of the paper's images.
-        stride: of the depthwise convolution.
+        kernel_size: kernel size of the depthwise convolution. The paper's covers all features.
+        stride: stride of the depthwise convolution.
         routing: routing class, or a partial of one.
         decoder: decoder class, or None.
         n_objects: objects in one image; evaluation decodes as many classes.

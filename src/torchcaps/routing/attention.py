@@ -38,7 +38,7 @@ def attention_routing(votes: Tensor, weight: Tensor, mask: Tensor | None = None)
         weight: ``[j i e i]``: entry ``[j, i, e, o]`` says how the vote of child i for parent j
             bears on the logit of child o.
         mask: ``[b i]``, False for absent children, whose votes must be zero; their couplings are
-            zero too. None is all present.
+            zero too. None means that all are present.
 
     Returns:
         poses ``[b j e]`` before the capsule activation, activations ``[b j]`` (their lengths) and

@@ -131,7 +131,7 @@ class BasicBlock(nn.Module):
     Args:
         in_channels: channels of the features.
         out_channels: channels of the result.
-        stride: of the first convolution.
+        stride: stride of the first convolution.
         padded: where the shape changes, thin out the shortcut and pad its channels with zeros (the
             option A of He 2016a) instead of convolving it.
     """

@@ -43,7 +43,7 @@ class SmallResNet(Backbone):
     Args:
         in_channels: channels of the images.
         width: channels of the first block; the next have twice and four times as many.
-        stride: of the first convolution.
+        stride: stride of the first convolution.
     """
 
     def __init__(self, in_channels: int, *, width: int, stride: int) -> None:
