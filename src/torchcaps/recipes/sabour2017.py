@@ -187,9 +187,8 @@ def _affnist(mnist: Recipe) -> list[Recipe]:
                     what="on affNIST itself, stopped early",
                     is_row=False,
                 ),
-                notes="Scored on 32 draws of test digits with affNIST's ranges of affine maps, "
-                "which need no download. The paper's number is on affNIST itself. "
-                f"Otherwise as {row.name}."
+                notes="Scored on 32 draws of test digits with affNIST's affine maps, which need "
+                f"no download. The paper's number is on affNIST itself. Otherwise as {row.name}."
                 + " The learning rate rises over the first epoch."
                 * bool(row.warmup),
             )
