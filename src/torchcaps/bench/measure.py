@@ -203,18 +203,34 @@ def training_backends(setting: Setting, device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def measure(setting: Setting, *, device: torch.device, repeats: int = 20) -> Measured:
-    """Time one setting; raise :class:`UsageError` if it cannot run here."""
+def measure(
+    setting: Setting,
+    *,
+    device: torch.device,
+    repeats: int = 20,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Measured:
+    """Time one setting; raise :class:`UsageError` if it cannot run here.
+
+    Args:
+        setting: the setting.
+        device: the device.
+        repeats: timed steps.
+        clock: clock of steps on a CPU, such as :func:`time.process_time`, which other programs do
+            not slow down.
+    """
     if repeats < 1:
         raise UsageError(f"a median needs at least one repeat, not {repeats}")
     try:
         with training_backends(setting, device):
-            return _measure(setting, device, repeats)
+            return _measure(setting, device, repeats, clock)
     except torch.OutOfMemoryError as error:
         raise UsageError(f"{setting}: does not fit into the memory of the GPU") from error
 
 
-def _measure(setting: Setting, device: torch.device, repeats: int) -> Measured:
+def _measure(
+    setting: Setting, device: torch.device, repeats: int, clock: Callable[[], float]
+) -> Measured:
     on_gpu = device.type == "cuda"
     torch.compiler.reset()
     used_bytes = 0
@@ -231,17 +247,17 @@ def _measure(setting: Setting, device: torch.device, repeats: int) -> Measured:
     ready_s = time.perf_counter() - start
     for _ in range(5 if on_gpu else 1):
         step()
-    seconds = tuple(_time(step, on_gpu) for _ in range(repeats))
+    seconds = tuple(_time(step, on_gpu, clock) for _ in range(repeats))
     peak = (torch.cuda.max_memory_allocated() - used_bytes) / 2**20 if on_gpu else float("nan")
     return Measured(setting, seconds, peak, ready_s)
 
 
-def _time(step: Callable[[], None], on_gpu: bool) -> float:
+def _time(step: Callable[[], None], on_gpu: bool, clock: Callable[[], float]) -> float:
     """Return the seconds of one step."""
     if not on_gpu:
-        start = time.perf_counter()
+        start = clock()
         step()
-        return time.perf_counter() - start
+        return clock() - start
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
     step()

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from torchcaps.figures.style import DIVERGING, TEXT, blank, name_axes
 from torchcaps.results import ComparisonRow, datasets_of, differs, table_of
-from torchcaps.results.comparison import QUALITY, THROUGHPUT, Cell, Measure
+from torchcaps.results.comparison import LATENCY, QUALITY, THROUGHPUT, Cell, Measure
 
-SHOWN = (*QUALITY, THROUGHPUT)
+SHOWN = (*QUALITY, THROUGHPUT, LATENCY)
 LIMIT = 2.0
 """Deviation from a column's mean at which its color is full, in standard deviations."""
 

@@ -50,9 +50,11 @@ class ComparisonRow(TypedRow):
         iou: intersection over union of two drawn objects and the true ones; None without a decoder.
         entropy: entropy of the couplings relative to uniform ones; None where nothing competes.
         changed: percentage of predictions that uniform couplings change; None where none can be.
-        train_images_per_s: training throughput of the fastest tenth of the steps.
+        train_images_per_s: training throughput of the fastest tenth of the steps; of one CPU
+            thread per second of processor time.
         peak_mib: peak memory of a training step in MiB; None on a CPU.
-        latency_ms: time to classify one image, of the fastest tenth of the repeats.
+        latency_ms: time to classify one image, of the fastest tenth of the repeats; on one CPU
+            thread its processor time.
         commit: commit of the code that trained.
         measured_commit: commit of the code that measured.
         dirty: whether either code differed from its commit.
