@@ -12,6 +12,7 @@ from helpers.networks.windows import GEOMETRIES, grid, slow_windows
 from helpers.routings import ROUTINGS, route
 from torchcaps.layers.windows import same_child
 from torchcaps.tensors import windows
+from torchcaps.votes import Votes
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
@@ -84,6 +85,40 @@ def test_the_convolutional_transform_is_a_convolution_per_child_type(
     expected = route(layer.routing, dense.flatten(0, 2))
     for got, flat in zip(routed, expected, strict=True):
         torch.testing.assert_close(got.flatten(0, 2), flat)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_the_grouped_convolution_casts_the_votes_of_copied_windows(
+    geometry: dict[str, Any], bias: bool
+) -> None:
+    layer = tc.ConvTransformCapsules(2, 3, 4, 5, bias=bias, **geometry).double()
+    if layer.bias is not None:
+        torch.nn.init.normal_(layer.bias)
+    poses = grid(6, 7).poses.requires_grad_()
+    leaves = [p for p in (poses, layer.weight, layer.bias) if p is not None]
+    cast, plain = layer.convolved(tc.Capsules(poses)), layer.votes(tc.Capsules(poses)).dense()
+    torch.testing.assert_close(cast, plain)
+    towards = torch.randn_like(plain)
+    got, expected = (torch.autograd.grad(votes, leaves, towards) for votes in (cast, plain))
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(("kernel_size", "copies"), [(3, False), ((6, 7), True)])
+def test_only_a_window_of_the_whole_grid_is_copied(
+    kernel_size: int | tuple[int, int], copies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = tc.ConvTransformCapsules(2, 3, 4, 5, kernel_size=kernel_size).double()
+    cut: list[tc.Capsules] = []
+    votes = layer.votes
+
+    def watched(children: tc.Capsules) -> Votes:
+        cut.append(children)
+        return votes(children)
+
+    monkeypatch.setattr(layer, "votes", watched)
+    layer(grid(6, 7))
+    assert bool(cut) == copies
 
 
 def moved(capsules: tc.Capsules) -> tc.Capsules:

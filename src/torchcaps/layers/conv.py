@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Routed
@@ -216,6 +217,34 @@ class ConvTransformCapsules(SlidingCapsules):
         grid = windows(self.grid(children), self.kernel_size, self.stride, self.padding)
         poses = grid.transpose(3, 4).flatten(4).flatten(0, 2)
         return Votes(poses, self.weight, bias=self.bias)  # poses [(b h' w') i (k d)]
+
+    def route(
+        self,
+        children: Capsules | Routed,
+        activations: Tensor | None,
+        parents: Tensor | None = None,
+        votes: Votes | Tensor | None = None,
+    ) -> Routed:
+        """Route the votes of the children, cast by a convolution where that is faster.
+
+        It is not for one image or one window, nor where a kernel or the poses need the windows.
+        """
+        casts = self.routing.kernel is None and not self.routing.reads_poses
+        batch, *sides = self.output_size(children.poses)
+        if votes is None and casts and batch > 1 and sides != [1, 1]:
+            votes = self.convolved(children)
+        return super().route(children, activations, parents, votes)
+
+    def convolved(self, children: Capsules | Routed) -> Tensor:
+        """Return dense votes ``[(b h' w') i j e]`` by one convolution, grouped by child types."""
+        poses = self.grid(children)
+        i, j, _, e = self.weight.shape
+        kernel = self.weight.unflatten(2, (*self.kernel_size, self.d_child))
+        kernel = kernel.permute(0, 1, 5, 4, 2, 3).flatten(0, 2)  # [(i j e) d kh kw]
+        bias = None if self.bias is None else self.bias.flatten()
+        grid = poses.flatten(3).permute(0, 3, 1, 2)  # [b (i d) h w]
+        votes = F.conv2d(grid, kernel, bias, self.stride, self.padding, groups=i)
+        return votes.permute(0, 2, 3, 1).reshape(-1, i, j, e)
 
     def child_activations(self, children: Capsules | Routed) -> None:
         """Return None: a vote comes from a neighborhood, which has no activation of its own."""
