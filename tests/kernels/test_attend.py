@@ -1,6 +1,7 @@
 """The agreement step: its kernels, in Triton's interpreter."""
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -19,14 +20,18 @@ from helpers.kernels.cases import (
 )
 from helpers.repetitions import mark_slow_except
 from helpers.routings import route, sizes_for
+from torchcaps import kernels
 from torchcaps.votes import Votes
+
+if TYPE_CHECKING:
+    from helpers.interpreter import Launch
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "name", mark_slow_except(CASES, "few windows", "linear vector", "no batch")
+    "name", mark_slow_except(CASES, "few windows", "linear vector", "no batch", "many parents")
 )
 def test_an_agreement_step_errs_no_more_than_plain_pytorch(name: str, dtype: str) -> None:
     case, kind = CASES[name], DTYPES[dtype]
@@ -48,6 +53,47 @@ LOW = ["dynamic", "inverted attention", "inverted attention, activated", "em"]
 @pytest.mark.parametrize("name", LOW)
 def test_routings_err_no_more_in_bfloat16(name: str) -> None:
     compare_routing(CASES["few windows"], FUSED[name], torch.bfloat16, "cpu")
+
+
+BY_TILES = ["partial_normalizer_kernel", "normalizer_kernel", "partial_mean_kernel"]
+
+
+@pytest.mark.parametrize(("j", "tiled"), [(64, False), (65, True)])
+def test_only_parents_of_several_tiles_need_normalizers(
+    j: int, tiled: bool, launches: "list[Launch]"
+) -> None:
+    case = replace(CASES["many parents"], grid=(1, 2, 2, 1, 2), j=j)
+    agreement(case, torch.bfloat16, "cpu", fused=True)
+    names = [launch.kernel for launch in launches]
+    assert [name for name in names if name in BY_TILES] == BY_TILES * tiled
+
+
+@pytest.mark.parametrize("leaky", [False, True])
+def test_votes_of_zero_couple_alike_to_many_parents(leaky: bool) -> None:
+    poses, parents = (torch.zeros(2, n, 4, requires_grad=True) for n in (3, 140))
+    weight = torch.randn(3, 140, 2, 2, requires_grad=True)
+    sums, couplings = kernels.attend(Votes(poses, weight), parents, leaky=leaky)
+    torch.testing.assert_close(couplings, torch.full_like(couplings, 1 / (140 + leaky)))
+    gradients = torch.autograd.grad(sums.sum() + couplings.square().sum(), (poses, weight, parents))
+    expected = weight.sum(dim=(1, 3)).repeat(1, 2) / (140 + leaky)
+    torch.testing.assert_close(gradients[0], expected.expand(2, 3, 4))
+    assert all(not gradient.any() for gradient in gradients[1:])
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4])
+@pytest.mark.parametrize("leaky", mark_slow_except([False, True], True))
+def test_couplings_of_long_votes_sum_to_one_over_many_parents(size: float, leaky: bool) -> None:
+    torch.manual_seed(0)
+    votes = Votes(size * torch.randn(2, 3, 4), torch.randn(3, 140, 2, 2))
+    parents = torch.randn(2, 140, 4)
+    sums, couplings = kernels.attend(votes, parents, leaky=leaky)
+    logits = torch.einsum("bije,bje->bij", votes.dense(), parents)
+    largest = logits.max(dim=-1)
+    settled = largest.values > 0 if leaky else torch.ones_like(largest.values, dtype=torch.bool)
+    assert sums.isfinite().all()
+    total = couplings.sum(dim=-1)
+    torch.testing.assert_close(total[settled], torch.ones_like(total[settled]))
+    assert torch.equal(couplings.argmax(dim=-1)[settled], largest.indices[settled])
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 4), (6, 1, 1), (1, 1, 1)])

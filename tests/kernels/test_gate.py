@@ -86,6 +86,37 @@ def test_what_has_no_kernel_is_refused_with_a_reason(why: str) -> None:
     assert route(routing.to(torch.float64 if "float32" in why else None), votes)
 
 
+MANY = Votes(torch.zeros(1, 1, 4), torch.zeros(1, 1000, 2, 2))
+
+
+@pytest.mark.usefixtures("interpreter")
+@pytest.mark.parametrize("name", FUSED | PAIRWISE)
+def test_only_agreement_takes_parents_of_several_tiles(name: str) -> None:
+    routing = (FUSED | PAIRWISE)[name]()(sizes_for(MANY))
+    agrees = name.startswith(("dynamic", "inverted", "self")) and "activated" not in name
+    assert routing.path(MANY) == ("fused" if agrees else "plain")
+    assert ("implementation=fused" in repr(routing)) == agrees
+    if not agrees:
+        with pytest.raises(ValueError, match="too many for one tile"):
+            (FUSED | PAIRWISE)[name](implementation="fused")(sizes_for(MANY)).path(MANY)
+
+
+@pytest.mark.usefixtures("interpreter")
+@pytest.mark.parametrize("shape", [(1, 2**29, 2, 2), (2**19, 2**10, 2, 2)])
+def test_weights_beyond_the_kernels_offsets_are_refused(shape: tuple[int, ...]) -> None:
+    weight = torch.zeros(1).expand(shape)
+    votes = Votes(torch.zeros(1).expand(1, shape[0], 4), weight)
+    why = kernels.obstacle(votes, tiled=True)
+    assert why is not None
+    assert "more weights or couplings than kernels can count" in why
+
+
+@pytest.mark.usefixtures("interpreter")
+def test_rows_longer_than_a_tile_are_refused() -> None:
+    votes = Votes(torch.zeros(1, 1, 4), torch.zeros(1, 5, 4, 130))
+    assert "too many for one tile" in (kernels.obstacle(votes, tiled=True) or "")
+
+
 @pytest.mark.usefixtures("interpreter")
 def test_large_poses_with_a_scale_take_the_plain_function() -> None:
     votes = Votes(torch.randn(2, 3, 256), torch.randn(3, 4, 16, 1), torch.ones(16))

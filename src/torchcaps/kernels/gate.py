@@ -15,6 +15,11 @@ from torchcaps.votes import Votes
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 MAX_PARENTS = 512
 MAX_PARENT_SIZE = 512
+MAX_TILE_COLUMNS = 128
+"""Columns of a tile where the parents need several; rows of a pose must fit one."""
+
+MAX_OFFSET = 2**31
+"""Kernels count weights and the couplings of a window in 32 bits."""
 
 
 def next_power(n: int) -> int:
@@ -56,24 +61,32 @@ def machine_obstacle() -> str | None:
     return None
 
 
-def size_obstacle(n_parents: int, d_parent: int) -> str | None:
+def max_columns(dtype: torch.dtype) -> int:
+    """Return the columns (r j) that fit one tile, padded to powers of two."""
+    return 512 if dtype == torch.bfloat16 else 256
+
+
+def size_obstacle(n_parents: int, d_parent: int, *, tiled: bool = False) -> str | None:
     """Return why parents of this size have no kernel, or None; see also :func:`obstacle`."""
-    if n_parents > MAX_PARENTS or d_parent > MAX_PARENT_SIZE:
+    if (n_parents > MAX_PARENTS and not tiled) or d_parent > MAX_PARENT_SIZE:
         return f"{n_parents} parents with poses of {d_parent} are too many for one tile"
     return machine_obstacle()
 
 
-def obstacle(votes: Votes | Tensor, *, scaled: bool = False, image: bool = False) -> str | None:
+def obstacle(
+    votes: Votes | Tensor, *, scaled: bool = False, image: bool = False, tiled: bool = False
+) -> str | None:
     """Return why votes have no kernel, in words that finish "cannot run because", or None.
 
     Args:
         votes: the votes to route.
         scaled: whether the kernel supports votes with any scale and bias, learned or not.
         image: whether the kernel lets parents of different windows compete.
+        tiled: whether the kernel takes parents that need several tiles.
     """
     if isinstance(votes, Tensor):
         return "the votes are dense already"
-    why = size_obstacle(*votes.shape[2:])
+    why = size_obstacle(*votes.shape[2:], tiled=tiled)
     if why is not None:
         return why
     if not is_on_gpu(votes.poses):
@@ -87,25 +100,31 @@ def obstacle(votes: Votes | Tensor, *, scaled: bool = False, image: bool = False
         return "the votes have a bias that is learned or differs between parents"
     if precision(votes) not in (torch.float32, torch.bfloat16):
         return f"the child poses are {precision(votes)}, not float32 or bfloat16"
-    return _tile_obstacle(votes, scaled=scaled)
+    return _tile_obstacle(votes, scaled=scaled, tiled=tiled)
 
 
-def _tile_obstacle(votes: Votes, *, scaled: bool) -> str | None:
-    """Return why the votes of a window do not fit the tile of one program, or None."""
-    _, j, q, r = votes.weight.shape
-    max_columns = 512 if precision(votes) == torch.bfloat16 else 256
-    is_wide = next_power(r) * next_power(j) > max_columns
+def _tile_obstacle(votes: Votes, *, scaled: bool, tiled: bool) -> str | None:
+    """Return why the votes of a window do not fit the tiles of a kernel, or None."""
+    t, j, q, r = votes.weight.shape
+    columns = next_power(r) * next_power(j)
+    is_wide = columns > max_columns(precision(votes))
+    is_wide = is_wide and not (tiled and next_power(r) <= MAX_TILE_COLUMNS)
     if is_wide or next_power(votes.rows) > 16 or next_power(q) > 64:
         return (
             f"{j} parents with poses of {votes.rows}x{r} from rows of {q} are too many for one tile"
         )
+    if max(t * q * columns, votes.shape[1] * j) >= MAX_OFFSET:
+        return f"{j} parents have more weights or couplings than kernels can count"
     if not scaled:
         return None
     if next_power(r) > 128:
         return f"rows of {r} numbers in the poses of the parents are too large"
     # gradients of a scale or bias need the rows of a pose one by one
     is_learned = votes.scale is not None or (votes.bias is not None and votes.bias.requires_grad)
-    if is_learned and next_power(votes.rows) * next_power(q + 1) > max_columns // 4:
+    if (
+        is_learned
+        and next_power(votes.rows) * next_power(q + 1) > max_columns(precision(votes)) // 4
+    ):
         return f"poses of {votes.rows}x{q} with a scale or a learned bias are too large"
     return None
 

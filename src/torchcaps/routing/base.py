@@ -97,7 +97,7 @@ class Routing(nn.Module, ABC):
     """The use of the children's activations, which weigh votes (ignored, used or required)."""
 
     can_chunk: bool = False
-    """True if it can cast votes in chunks, again in every iteration, to save memory."""
+    """True if it can cast votes in chunks, or tiles of parents, again in every iteration."""
 
     per_child: bool = False
     """True if it learns something about each child, which fixes their number."""
@@ -216,7 +216,9 @@ class Routing(nn.Module, ABC):
         if self.implementation != "torch":
             able = self.kernel or Kernel()
             why = self.obstacle()
-            why = why or kernels.obstacle(votes, scaled=able.scaled, image=able.image)
+            why = why or kernels.obstacle(
+                votes, scaled=able.scaled, image=able.image, tiled=self.can_chunk
+            )
             if why is None:
                 return "fused"
             if self.implementation == "fused":
@@ -230,7 +232,8 @@ class Routing(nn.Module, ABC):
         """Return why no votes at all can take the kernel, or None."""
         if self.kernel is None:
             return "there is no kernel for it"
-        return kernels.size_obstacle(self.sizes.n_parents, self.sizes.d_parent)
+        n_parents, d_parent = self.sizes.n_parents, self.sizes.d_parent
+        return kernels.size_obstacle(n_parents, d_parent, tiled=self.can_chunk)
 
     def cast(self, votes: Votes | Tensor) -> Tensor:
         """Return dense votes ``[b i j e]``, checked against the sizes of this routing."""

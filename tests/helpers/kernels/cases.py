@@ -108,6 +108,12 @@ CASES = {
     "few windows": Case((2, 3, 2, 2, 9), 3, 3, 3, Window((2, 2), (1, 2), (1, 0))),
     "scattered": Case((2, 4, 3, 3, 12), 7, 4, 3, Window((2, 3)), scattered=True),
     "no batch": Case((0, 1, 1, 3, 4), 2, 2, 2),
+    "many parents": Case((1, 2, 3, 1, 4), 65, 2, 8, Window((2, 2)), biased=True, leaky=True),
+    "many parents, shared": Case((2, 2, 2, 2, 16), 131, 4, 4, shared=True, biased=True),
+    "many parents, even": Case((3, 1, 1, 9, 8), 160, 2, 4),
+    "many parents, one child": Case((70, 1, 1, 1, 6), 300, 2, 2),
+    "long poses": Case((3, 1, 1, 5, 40), 11, 40, 50),
+    "long windows": Case((1, 4, 3, 2, 64), 9, 64, 64, Window((2, 2), (1, 1), (1, 0)), leaky=True),
 }
 IMAGE = {
     "side by side": Case((2, 4, 3, 2, 9), 3, 3, 3, Window((2, 2)), image=True),
@@ -148,7 +154,7 @@ def _agreement(
     leaves = {k: inputs[k].requires_grad_() for k in wanted}
     votes = case.votes(inputs)
     if fused:
-        assert kernels.obstacle(votes) is None
+        assert kernels.obstacle(votes, tiled=True) is None
         poses, couplings = kernels.attend(votes, inputs["parents"], scale=0.3, leaky=case.leaky)
     else:
         dense = votes.dense()

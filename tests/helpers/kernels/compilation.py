@@ -6,7 +6,10 @@ Tensors are on the meta device and nothing runs. Prints what each kernel takes. 
 
 import importlib
 import pkgutil
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -34,10 +37,13 @@ from torchcaps.kernels.pairwise.launch import (
 )
 
 MAX_SHARED_BYTES = 227 * 1024
+MAX_STACK_BYTES = 16
 LOW, WIDE = torch.bfloat16, torch.float32
 Window = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 THREE: Window = ((3, 3), (2, 2), (0, 0))
+TWO: Window = ((2, 2), (1, 1), (0, 0))
 HEAD: Window = ((7, 7), (1, 1), (0, 0))
+ONE: Window = ((3, 3), (1, 1), (0, 0))
 ROW: Window = ((1, 1), (1, 1), (0, 0))
 
 
@@ -54,7 +60,7 @@ class Target:
         return GPUTarget("cuda", 90, 32)
 
 
-def compiled(calls: dict[str, Callable[[], object]]) -> Iterator[tuple[str, str, str]]:
+def compiled(calls: dict[str, Callable[[], object]]) -> Iterator[tuple[str, str, Any]]:
     """Yield the name of each call, and names and code of the kernels that it would launch."""
     built: list[tuple[str, Any]] = []
     run = JITFunction.run
@@ -73,7 +79,7 @@ def compiled(calls: dict[str, Callable[[], object]]) -> Iterator[tuple[str, str,
             assert code.metadata.shared <= MAX_SHARED_BYTES, f"{kernel}: {code.metadata.shared}"
             product = "wgmma" if "wgmma" in code.asm["ptx"] else "no matrix product"
             sys.stdout.write(f"{name}, {kernel}: {code.metadata.shared} bytes, {product}\n")
-            yield name, kernel, code.asm["ptx"]
+            yield name, kernel, code.asm
 
 
 def all_kernels() -> set[str]:
@@ -169,6 +175,9 @@ def small() -> dict[str, Callable[[], object]]:
     exact = layout((4, 5, 5, 8, 16), (72, 8, 4, 4), THREE, WIDE)
     return {
         "attend": partial(attend, votes),
+        "attend, many parents": partial(
+            attend, layout((4, 2, 2, 8, 16), (32, 140, 4, 4), TWO, LOW)
+        ),
         "moments, uniform": partial(moments, votes, ""),
         "moments": partial(moments, votes, "constant square", image=True),
         "moments, float32": partial(moments, exact, "constant linear"),
@@ -203,7 +212,41 @@ def published() -> dict[str, Callable[[], object]]:
         # the widest tiles: 100 classes, with coordinates as a bias
         head = layout((4, 7, 7, 32, side**2), (32, 100, side, side), HEAD, LOW, biased=True)
         calls[f"head of 100 classes, {side}x{side}"] = partial(attend, head)
-    return calls | small()
+    return calls | many_parents() | small()
+
+
+def many_parents() -> dict[str, Callable[[], object]]:
+    """Return calls with parents of several tiles: a head, and vector poses of 64 numbers."""
+    calls: dict[str, Callable[[], object]] = {}
+    for dtype in (LOW, WIDE):
+        votes = {
+            "head of 1000": layout((4, 7, 7, 32, 16), (32, 1000, 4, 4), HEAD, dtype, biased=True),
+            "vectors": layout((4, 8, 8, 16, 64), (144, 16, 64, 64), ONE, dtype),
+            "digits": layout((64, 1, 1, 576, 64), (576, 10, 64, 64), ROW, dtype),
+        }
+        for name, one in votes.items():
+            for coupled in (False, True):
+                label = f"{name}, {dtype}, {coupled}"
+                calls[label] = partial(attend, one, coupled=coupled)
+    return calls
+
+
+def stack_bytes(cubin: bytes) -> int:
+    """Return the stack of a kernel in bytes: what spilled registers take, above all."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        tool = triton.knobs.nvidia.cuobjdump.path
+        usage = subprocess.check_output([tool, "-res-usage", file.name], text=True)
+    (stack,) = re.findall(r"STACK:(\d+)", usage)
+    return int(stack)
+
+
+def check_spills() -> None:
+    """Check that kernels for parents of several tiles hardly spill registers."""
+    for name, kernel, code in compiled(many_parents()):
+        spilled = stack_bytes(code["cubin"])
+        assert spilled <= MAX_STACK_BYTES, f"{name}, {kernel}: {spilled} bytes of stack"
 
 
 def check_reads() -> None:
@@ -212,7 +255,7 @@ def check_reads() -> None:
         weight = (1152, 10, columns, columns)
         votes = layout((64, 1, 1, 1152, rows * columns), weight, ROW, LOW)
         for _, kernel, code in compiled({f"{rows}x{columns}": partial(attend, votes)}):
-            assert kernel != "attend_kernel" or "ld.global.b16" not in code
+            assert kernel != "attend_kernel" or "ld.global.b16" not in code["ptx"]
 
 
 def main() -> None:
@@ -221,9 +264,10 @@ def main() -> None:
     codes = list(compiled(published() if everything else small()))
     names = {kernel for _, kernel, _ in codes}
     assert names == all_kernels(), f"not compiled: {all_kernels() - names}"
-    assert all("wgmma" in code for _, kernel, code in codes if kernel == "wide_conv_kernel")
+    assert all("wgmma" in code["ptx"] for _, kernel, code in codes if kernel == "wide_conv_kernel")
     if everything:
         check_reads()
+        check_spills()
 
 
 if __name__ == "__main__":

@@ -12,13 +12,37 @@ fixed order: the same input gives the same bits.
 import triton
 import triton.language as tl
 
-from torchcaps.kernels.common.tiles import cast_votes, child_range, open_links, open_tile
+from torchcaps.kernels.common.tiles import (
+    cast_votes,
+    child_range,
+    first_parent,
+    load_by_child,
+    open_links,
+    open_tile,
+)
+
+
+@triton.jit
+def load_query(parents, scale, tile, sizes: tl.constexpr):
+    """Return the parents of a tile, such that a vote times its parent is a power of two."""
+    query = tl.load(parents + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
+    return tl.reshape(query * (scale * 1.4426950408889634), sizes.tile)
+
+
+@triton.jit
+def cast_logits(i, query, tile, links, votes, sizes: tl.constexpr):
+    """Return the votes of child i as a tile, and their logits ``[4 inner j' j_in]``."""
+    cast, _ = cast_votes(i, tile, votes, sizes)
+    cast = tl.reshape(cast, sizes.tile)
+    logits = tl.sum(tl.sum(cast * query, axis=4), axis=1)
+    return cast, tl.where(links.parent < sizes.n_parents, logits, float("-inf"))
 
 
 @triton.jit
 def attend_kernel(
     votes,
     parents,
+    normalizers,
     couplings,
     out,
     n_part,
@@ -27,27 +51,32 @@ def attend_kernel(
     leaky: tl.constexpr,
     stages: tl.constexpr,
 ):
-    """Write the couplings of a tile with a part of the children, and sums of its votes."""
-    tile = open_tile(0, votes, sizes)
-    links = open_links(0, votes, sizes)
-    query = tl.load(parents + tile.offsets, mask=tile.mask, other=0.0).to(tl.float32)
-    query = tl.reshape(query * (scale * 1.4426950408889634), sizes.tile)
+    """Write the couplings of a tile with a part of the children, and sums of its votes.
+
+    ``normalizers`` ``[n i]`` are the logarithms of the softmax's denominators, or None if the tile
+    holds all parents.
+    """
+    first = first_parent(sizes)
+    tile = open_tile(first, votes, sizes)
+    links = open_links(first, votes, sizes)
+    query = load_query(parents, scale, tile, sizes)
     shape: tl.constexpr = sizes.tile
     total = tl.zeros(shape, dtype=tl.float32)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
-        cast, _ = cast_votes(i, tile, votes, sizes)
-        cast = tl.reshape(cast, sizes.tile)
-        logits = tl.sum(tl.sum(cast * query, axis=4), axis=1)
-        logits = tl.where(links.parent < sizes.n_parents, logits, float("-inf"))
-        largest = tl.max(tl.max(logits, axis=3), axis=2)
-        if leaky:
-            largest = tl.maximum(largest, 0.0)
-        share = tl.exp2(logits - largest[:, :, None, None])
-        norm = tl.sum(tl.sum(share, axis=3), axis=2)
-        if leaky:
-            norm += tl.exp2(-largest)
-        share = share * (1.0 / norm)[:, :, None, None]
+        cast, logits = cast_logits(i, query, tile, links, votes, sizes)
+        if normalizers is None:
+            largest = tl.max(tl.max(logits, axis=3), axis=2)
+            if leaky:
+                largest = tl.maximum(largest, 0.0)
+            share = tl.exp2(logits - largest[:, :, None, None])
+            norm = tl.sum(tl.sum(share, axis=3), axis=2)
+            if leaky:
+                norm += tl.exp2(-largest)
+            share = share * (1.0 / norm)[:, :, None, None]
+        else:
+            normalizer = load_by_child(normalizers, i, links, votes)
+            share = tl.exp2(logits - normalizer[:, :, None, None])
         tl.store(couplings + links.offsets + i * sizes.n_parents, share, mask=links.mask)
         total += cast * share[:, None, :, :, None, :]
     size: tl.constexpr = sizes.p_size * sizes.r_size * sizes.n_parents

@@ -8,7 +8,8 @@ from torch import Tensor
 class VoteArguments(NamedTuple):
     """The votes of one call as kernels receive them: pointers and sizes known at launch.
 
-    ``weight`` is packed as ``[t q r j]``. ``bias`` is ``[i e]`` or None.
+    ``weight`` is packed as ``[t q r j]``, or, for several tiles of parents, as ``[t tile q r j]``
+    with the parents of each tile. ``bias`` is ``[i e]`` or None.
     """
 
     poses: Tensor
@@ -51,6 +52,7 @@ class VoteSizes(NamedTuple):
     j_pad: int
     j_tile: int
     j_in: int
+    tiled: bool
     groups: int
     windows: int
     inner: int

@@ -30,9 +30,10 @@ class Blocks:
 
     @property
     def tiles(self) -> int:
-        """Tiles of one program."""
+        """Tiles of windows of one program."""
         tiles = self.layout.tiles
-        return ceil_div(tiles, max(1, min(TARGET_PROGRAMS // self.count, tiles)))
+        programs = self.count * self.layout.parent_tiles
+        return ceil_div(tiles, max(1, min(TARGET_PROGRAMS // programs, tiles)))
 
     @property
     def parts(self) -> int:
@@ -41,13 +42,15 @@ class Blocks:
         return ceil_div(tiles, self.tiles) if tiles else 1
 
     def buffer(self) -> Tensor:
-        """Return room for the sums of every part, ``[part i q r j]``."""
-        _, _, r_pad, j_pad = self.layout.pads
-        shape = (self.parts, self.layout.n_children, self.layout.weight.shape[2], r_pad, j_pad)
-        return self.layout.poses.new_zeros(shape, dtype=torch.float32)
+        """Return room for the sums of every part, ``[part i tile q r j]`` by tile of parents."""
+        layout = self.layout
+        sizes = (layout.weight.shape[2], layout.pads[2], layout.j_tile)
+        shape = (self.parts, layout.n_children, layout.parent_tiles, *sizes)
+        return layout.poses.new_zeros(shape, dtype=torch.float32)
 
     def total(self, buffer: Tensor) -> Tensor:
         """Return the weight's gradient ``[t j q r]``, summed over parts and sharing children."""
         t, j, _, r = self.layout.weight.shape
-        total = buffer.view(-1, t, *buffer.shape[2:]).sum(dim=0)[..., :r, :j]
-        return copied(total.permute(0, 3, 1, 2), self.layout.weight.dtype)
+        total = buffer.view(-1, t, *buffer.shape[2:]).sum(dim=0)[..., :r, :]
+        total = total.permute(0, 1, 4, 2, 3).flatten(1, 2)[:, :j]
+        return copied(total, self.layout.weight.dtype)

@@ -50,8 +50,9 @@ def fold_kernel(
 
 
 def fold(layout: Layout, unfolded: Tensor) -> Tensor:
-    """Sum gradients of windows ``[n i d]`` to gradients of the grid ``[b h w t d]``."""
+    """Sum gradients of windows ``[parts n i d]`` to gradients of the grid ``[b h w t d]``."""
     poses = layout.poses
+    unfolded = unfolded[0] if len(unfolded) == 1 else unfolded.sum(dim=0).to(poses.dtype)
     if layout.size_out == (1, 1) and layout.kernel == tuple(poses.shape[1:3]):
         return unfolded.view(poses.shape)
     grid = poses.new_empty(poses.shape)

@@ -1,7 +1,9 @@
 """Shapes, tiles and memory layouts of votes, from which the launch code sets up its kernels.
 
 A program of a kernel owns a tile: 64 rows (w p), rows p of the poses of windows w, by columns
-(r j), columns r of the poses of all parents j. Sizes ending in ``_pad`` are powers of two.
+(r j), columns r of the poses of parents j: all of them, or, where they need more columns than a
+tile has, the next ``j_tile``. Sizes ending in ``_pad`` are powers of two, but for ``j_pad``, which
+is a multiple of ``j_tile``.
 """
 
 from dataclasses import dataclass
@@ -9,11 +11,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from torchcaps.kernels.common.arguments import VoteArguments, VoteSizes
 from torchcaps.kernels.common.partition import ceil_div
-from torchcaps.kernels.gate import is_interpreted, next_power
+from torchcaps.kernels.gate import MAX_TILE_COLUMNS, is_interpreted, max_columns, next_power
 
 ROWS = 64
 """Rows of a tile."""
@@ -74,14 +77,29 @@ class Layout:
     @cached_property
     def pads(self) -> tuple[int, int, int, int]:
         """Padded p, q, r and j; a matrix product needs 16 rows and columns."""
-        _, j, q, r = self.weight.shape
-        r_pad = next_power(r)
-        return next_power(self.rows), max(4, next_power(q)), r_pad, max(next_power(j), 16 // r_pad)
+        _, _, q, r = self.weight.shape
+        j_pad = self.parent_tiles * self.j_tile
+        return next_power(self.rows), max(4, next_power(q)), next_power(r), j_pad
+
+    @cached_property
+    def j_tile(self) -> int:
+        """Parents of a tile: all, or, where these need several, what registers hold."""
+        r_pad = next_power(self.weight.shape[3])
+        j_pad = max(next_power(self.n_parents), 16 // r_pad)
+        if r_pad * j_pad <= max_columns(self.poses.dtype):
+            return j_pad
+        columns = MAX_TILE_COLUMNS if self.poses.dtype == torch.bfloat16 else MAX_TILE_COLUMNS // 2
+        return max(1, columns // r_pad)
+
+    @property
+    def parent_tiles(self) -> int:
+        """Tiles that hold the parents of a window."""
+        return ceil_div(self.n_parents, self.j_tile)
 
     @property
     def columns(self) -> int:
         """Columns (r j) of a tile."""
-        return self.pads[2] * self.pads[3]
+        return self.pads[2] * self.j_tile
 
     @property
     def tiles(self) -> int:
@@ -172,13 +190,13 @@ class Layout:
         Args:
             q_pad: padded q of the matrix product.
             warps: warps of the program, which set ``j_in`` if that is None.
-            j_tile: parents of one program; None is all.
+            j_tile: parents of one program; None is the layout's.
             j_in: parents that lie side by side.
             precision: how float32 is multiplied; None is the layout's.
         """
         t, j, q, r = self.weight.shape
         p_pad, _, r_pad, j_pad = self.pads
-        j_tile = j_tile or j_pad
+        j_tile = j_tile or self.j_tile
         j_in = j_in or j_tile // min(max(1, warps // 4), j_tile)
         groups, inner = j_tile // j_in, 16 // p_pad
         return VoteSizes(
@@ -197,6 +215,7 @@ class Layout:
             j_pad=j_pad,
             j_tile=j_tile,
             j_in=j_in,
+            tiled=self.parent_tiles > 1,
             groups=groups,
             windows=ROWS // p_pad,
             inner=inner,
@@ -209,9 +228,13 @@ class Layout:
 
     @cached_property
     def packed_weight(self) -> Tensor:
-        """Weights ``[t q r j]`` with zeros in the padding."""
+        """Weights as :class:`VoteArguments` has them, with zeros in the padding."""
         _, _, r_pad, j_pad = self.pads
         t, j, q, r = self.weight.shape
+        if self.parent_tiles > 1:
+            padded = F.pad(self.weight, (0, r_pad - r, 0, 0, 0, j_pad - j))
+            by_tile = padded.reshape(t, self.parent_tiles, self.j_tile, q, r_pad)
+            return by_tile.permute(0, 1, 3, 4, 2).contiguous()
         packed = self.weight.permute(0, 2, 3, 1)
         if (r, j) != (r_pad, j_pad):
             padded = self.weight.new_zeros(t, q, r_pad, j_pad)
@@ -250,9 +273,13 @@ class Layout:
         shape = (parts, self.n_windows, self.rows, self.weight.shape[3], self.n_parents)
         return self.poses.new_empty(shape, dtype=torch.float32)
 
-    def child_buffer(self) -> Tensor:
-        """Return room for gradients of child poses by window, ``[n i d]``."""
-        return self.poses.new_empty(self.n_windows, self.n_children, self.poses.shape[4])
+    def child_buffer(self, parts: int = 1) -> Tensor:
+        """Return room for gradients of child poses by window, ``[parts n i d]``.
+
+        Several parts, from which :func:`fold` takes the sum, are in float32.
+        """
+        shape = (parts, self.n_windows, self.n_children, self.poses.shape[4])
+        return self.poses.new_empty(shape, dtype=self.poses.dtype if parts == 1 else torch.float32)
 
 
 def copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:

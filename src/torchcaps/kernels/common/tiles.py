@@ -86,6 +86,24 @@ def plain_rows(tile, votes, sizes: tl.constexpr):
 
 
 @triton.jit
+def first_parent(sizes: tl.constexpr):
+    """Return the first parent of this program's tile; programs of axis 2 share the parents."""
+    if sizes.tiled:
+        return tl.program_id(2) * sizes.j_tile
+    else:
+        return 0
+
+
+@triton.jit
+def parent_tile_offset(entries, votes, sizes: tl.constexpr):
+    """Return where this program's tile of parents begins in ``[parent tile n entries]``."""
+    if sizes.tiled:
+        return tl.program_id(2).to(tl.int64) * votes.n_windows * entries
+    else:
+        return 0
+
+
+@triton.jit
 def parent_columns(first, sizes: tl.constexpr):
     """Return pose column, parent and mask of the columns (j' r j_in), from parent ``first`` on."""
     column = tl.arange(0, sizes.columns)
@@ -97,6 +115,16 @@ def parent_columns(first, sizes: tl.constexpr):
         r = (column // j_in) % sizes.r_pad
         j = first + column // (sizes.r_pad * j_in) * j_in + column % j_in
     return r, j, (r < sizes.r_size) & (j < sizes.n_parents)
+
+
+@triton.jit
+def weight_rows(i, q, first, sizes: tl.constexpr):
+    """Return offsets of rows q of the weights i, from parent ``first`` on."""
+    width: tl.constexpr = sizes.r_pad * sizes.j_pad
+    if sizes.tiled:
+        return i * (sizes.q_size * width) + first * (sizes.q_size * sizes.r_pad) + q * sizes.columns
+    else:
+        return (i * sizes.q_size + q) * width
 
 
 @triton.jit
@@ -115,8 +143,11 @@ def open_tile(first, votes, sizes: tl.constexpr):
     origin, top, left = window_origin(window, votes, sizes)
     poses = votes.poses + (origin + p * sizes.q_size)[:, None] + k[None, :]
     poses_mask = row_mask[:, None] & (k < sizes.q_size)[None, :]
-    weights = votes.weight + k[:, None] * (sizes.r_pad * sizes.j_pad)
-    weights = weights + (r * sizes.j_pad + j)[None, :]
+    weights = votes.weight + weight_rows(0, k, first, sizes)[:, None]
+    if sizes.tiled:
+        weights = weights + tl.arange(0, sizes.columns)[None, :]
+    else:
+        weights = weights + (r * sizes.j_pad + j)[None, :]
     weights_mask = (k < sizes.q_size)[:, None] & (tl.arange(0, sizes.columns) >= 0)[None, :]
     entry = p[:, None] * sizes.r_size + r[None, :]
     offsets = parent_offsets(window, entry, j, sizes)
@@ -141,6 +172,19 @@ def open_links(first, votes, sizes: tl.constexpr):
 
 
 @triton.jit
+def child_places(links, votes):
+    """Return offsets ``[4 inner]`` of child 0 of a tile's windows in ``[n i]``, and a mask."""
+    return links.slot.to(tl.int64) * votes.n_children, links.slot < votes.n_windows
+
+
+@triton.jit
+def load_by_child(numbers, i, links, votes):
+    """Return one number per window ``[4 inner]`` for child i, of ``[n i]``."""
+    places, mask = child_places(links, votes)
+    return tl.load(numbers + places + i, mask=mask, other=0.0)
+
+
+@triton.jit
 def cast_votes(i, tile, votes, sizes: tl.constexpr):
     """Return the votes ``[64 (r j)]`` of child i for a tile, and its weights ``[q (r j)]``."""
     offset, dy, dx = child_offset(i, votes, sizes)
@@ -154,8 +198,16 @@ def cast_votes(i, tile, votes, sizes: tl.constexpr):
     w = tl.load(w, mask=tile.weights_mask, other=0.0).to(tl.float32).to(sizes.operand)
     cast = tl.dot(child, w, input_precision=sizes.precision)
     if votes.bias is not None:
-        shift = votes.bias + i * (sizes.p_size * sizes.r_size) + tile.entry
-        cast += tl.load(shift, mask=tile.mask, other=0.0).to(tl.float32)
+        shift = votes.bias + i * (sizes.p_size * sizes.r_size)
+        if sizes.tiled:
+            p = tl.arange(0, sizes.p_pad)[:, None]
+            r = tl.arange(0, sizes.r_pad)[None, :]
+            entry_mask = (p < sizes.p_size) & (r < sizes.r_size)
+            shift = tl.load(shift + p * sizes.r_size + r, mask=entry_mask, other=0.0)
+            shift = shift.to(tl.float32)[None, :, None, None, :, None]
+            cast = tl.reshape(tl.reshape(cast, sizes.tile) + shift, [64, sizes.columns])
+        else:
+            cast += tl.load(shift + tile.entry, mask=tile.mask, other=0.0).to(tl.float32)
     return cast, w
 
 

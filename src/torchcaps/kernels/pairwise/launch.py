@@ -166,10 +166,8 @@ def pairwise_backward(
 def _child_gradient(
     votes: AffineVotes, linear: Tensor, square: Tensor | None, links: Tensor | None
 ) -> Tensor:
-    layout, blocks = votes.layout, votes.blocks
-    dtype = layout.poses.dtype
-    shape = (blocks, layout.n_windows, layout.n_children, layout.poses.shape[4])
-    unfolded = layout.poses.new_empty(shape, dtype=dtype if blocks == 1 else torch.float32)
+    layout = votes.layout
+    unfolded = layout.child_buffer(votes.blocks)
     grid, n_part = votes.grid()
     if layout.n_windows:
         pairwise_child_kernel[grid](
@@ -182,7 +180,7 @@ def _child_gradient(
             n_part,
             **votes.options(),
         )
-    return fold(layout, unfolded[0] if blocks == 1 else unfolded.sum(dim=0).to(dtype))
+    return fold(layout, unfolded)
 
 
 def _weight_products(
