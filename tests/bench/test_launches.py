@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="Triton, whose launches are counted, is not
     [
         ("sabour2017/mnist", (), 150),
         ("sabour2017/mnist", ("--step", "recipe"), 173),
-        ("sabour2017/mnist", ("--mode", "inference"), 57),
+        ("sabour2017/mnist", ("--mode", "inference"), 58),
         ("tsai2020/cifar10-resnet", (), 307),
     ],
 )

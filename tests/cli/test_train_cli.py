@@ -307,7 +307,7 @@ def test_places_that_cannot_be_written_are_named_before_the_work() -> None:
     draw(Path("mine"), shape=(32, 32, 3), count=20)
     for each in words:
         said = one_sentence(invoke(*each), 1)
-        assert "cannot be made" in said
+        assert "cannot be created" in said
         assert each[-2] in said
 
 

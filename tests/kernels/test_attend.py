@@ -24,7 +24,7 @@ from torchcaps import kernels
 from torchcaps.votes import Votes
 
 if TYPE_CHECKING:
-    from helpers.interpreter import Launch
+    from helpers.kernels.interpreter import Launch
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 

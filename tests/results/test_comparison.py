@@ -17,8 +17,8 @@ from torchcaps.results import (
     table_of,
     write_comparison,
 )
-from torchcaps.results.comparison import Cell, findings
-from torchcaps.results.comparison_page import describe
+from torchcaps.results.comparison.page import describe
+from torchcaps.results.comparison.rows import Cell, findings
 
 CURVE = {"0": 80.0, "0.1": 60.0, "0.2": 40.0}
 

@@ -37,8 +37,9 @@ def settings(folder: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def outcome(folder: Path, settings: Settings) -> Outcome:
-    runs = plan_study(SMOKE, heads=["dynamic"], routings=[f"{OWN}:MeanRouting"])
-    return run_study(runs, settings, folder / "rows.csv")
+    with restored_zoo():
+        runs = plan_study(SMOKE, heads=["dynamic"], routings=[f"{OWN}:MeanRouting"])
+        return run_study(runs, settings, folder / "rows.csv")
 
 
 def test_a_plan_has_every_head_and_seed_one_data_set_after_another() -> None:

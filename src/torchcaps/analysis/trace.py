@@ -255,7 +255,7 @@ def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
     if isinstance(layer, ConvTransformCapsules):
         grid = windows(numbers.reshape(1, *below), layer.kernel_size, layer.stride, layer.padding)
         child = grid.transpose(3, 4).flatten(3).flatten(0, 2) - 1  # [p (i k)]
-        parts = _partial_votes(votes, layer)
+        parts = _partial_votes(layer.votes(call.children), layer)
         couplings = call.routed.couplings.reshape(b, -1, *call.routed.couplings.shape[-2:])
         couplings = couplings.clamp_min(0)
         amounts = couplings[..., None] * _by_position(parts.flatten(2), call).unflatten(
@@ -273,9 +273,8 @@ def _strength(call: Call, below: Grid) -> tuple[Tensor, Tensor]:
     return _by_position(layer.routing.contributions(children, votes, folded), call), child
 
 
-def _partial_votes(votes: Votes | Tensor, layer: ConvTransformCapsules) -> Tensor:
+def _partial_votes(votes: Votes, layer: ConvTransformCapsules) -> Tensor:
     """Return the lengths ``[(b p) i j k]`` of what each window offset adds to a vote."""
-    assert isinstance(votes, Votes)
     area = layer.kernel_size[0] * layer.kernel_size[1]
     poses = votes.poses.unflatten(2, (area, layer.d_child))
     weight = votes.weight.unflatten(2, (area, layer.d_child))

@@ -1,16 +1,32 @@
 """``torchcaps figures``: draw figures of trained networks."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from torchcaps.cli.shared import DataDir, Device, counting, load_own, make_folder
 
+if TYPE_CHECKING:
+    from torchcaps.analysis import Subject
+    from torchcaps.figures import Effort
+
 SPEED = Path("results/speed.csv")
+
+Out = Annotated[Path, typer.Option(help="Folder to write to: each network gets a folder in it.")]
+RecipeName = Annotated[
+    str | None,
+    typer.Option(help="Recipe of data and transforms, or your FILE.py:NAME; default the run's."),
+]
+Samples = Annotated[
+    int, typer.Option(min=20, max=1_000_000, help="Test images of each measurement.")
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Measure few images: a first look, with more noise.")
+]
 
 
 def figures(
@@ -25,21 +41,10 @@ def figures(
         list[str] | None, typer.Option(help="Draw only this figure; may be repeated.")
     ] = None,
     data_dir: DataDir = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder to write to: each network gets a folder in it.")
-    ] = Path("figures"),
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="Recipe of data and transforms, or your FILE.py:NAME; default the run's."
-        ),
-    ] = None,
-    samples: Annotated[
-        int, typer.Option(min=20, max=1_000_000, help="Test images of each measurement.")
-    ] = 1000,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Measure few images: a first look, with more noise.")
-    ] = False,
+    out: Out = Path("figures"),
+    recipe: RecipeName = None,
+    samples: Samples = 1000,
+    quick: Quick = False,
     speed: Annotated[Path, typer.Option(help="CSV file of the benchmark, for costs.")] = SPEED,
     device: Device = "auto",
 ) -> None:
@@ -54,29 +59,36 @@ def figures(
     subjects = [open_subject(run, data_dir=data_dir, recipe=chosen, device=where) for run in runs]
     make_folder(out, "--out")
     folder = drawing.subject_folder(out, subjects)
-    words = ["torchcaps", "figures", *runs]
-    for name in only or ():
-        words += ["--only", name]
-    if recipe:
-        words += ["--recipe", recipe]
-    words += ["--quick"] if quick else ["--samples", str(samples)]
+    options = [word for name in only or () for word in ("--only", name)]
+    options += ["--recipe", recipe] if recipe else []
+    options += ["--quick"] if quick else ["--samples", str(samples)]
     if quick:
         effort = replace(drawing.QUICK, speed=speed)
     else:
         effort = drawing.Effort(samples=samples, attacked=min(200, samples), speed=speed)
-    names = [name for name in drawing.GALLERY if not only or name in only]
-    seconds = drawing.estimate_seconds(subjects, names, effort)
-    typer.echo(_announce(len(names), sum(seconds.values()), quick), err=True)
+    seconds = _estimate(subjects, only or (), effort, quick)
     with counting() as count:
         index = drawing.report(
             subjects,
             folder,
-            command=shlex.join([*words, "--out", str(out)]),
+            command=shlex.join(["torchcaps", "figures", *runs, *options, "--out", str(out)]),
             only=only or (),
             effort=effort,
             progress=_bar(count, seconds),
         )
     typer.echo(f"{index}")
+
+
+def _estimate(
+    subjects: "Sequence[Subject]", only: Sequence[str], effort: "Effort", quick: bool
+) -> dict[str, float]:
+    """Say about how long the figures take, and return the seconds of each."""
+    from torchcaps.figures import GALLERY, estimate_seconds
+
+    names = [name for name in GALLERY if not only or name in only]
+    seconds = estimate_seconds(subjects, names, effort)
+    typer.echo(_announce(len(names), sum(seconds.values()), quick), err=True)
+    return seconds
 
 
 def _announce(count: int, seconds: float, quick: bool) -> str:

@@ -14,6 +14,7 @@ from torchcaps.errors import TorchcapsError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from torchcaps.inference import Prediction
     from torchcaps.models import Network
 
 INVERTED = (
@@ -62,18 +63,22 @@ def predict(
     predictions = classify(network, pixels, top=top)
     if save_poses is not None:
         _write_poses(network, pixels, paths, save_poses)
-    if as_json:
-        rows = [
-            {"image": str(path), **prediction._asdict()}
-            for path, prediction in zip(paths, predictions, strict=True)
-        ]
-        typer.echo(json.dumps(rows, indent=2))
-    else:
-        for path, prediction in zip(paths, predictions, strict=True):
-            pairs = zip(prediction.classes, prediction.scores, strict=True)
-            typer.echo(f"{path}: " + ", ".join(f"{name} ({score:.3f})" for name, score in pairs))
+    _print_predictions(paths, predictions, as_json)
     if len(paths) < len(images):
         raise typer.Exit(1)
+
+
+def _print_predictions(
+    paths: Sequence[Path], predictions: "Sequence[Prediction]", as_json: bool
+) -> None:
+    pairs = list(zip(paths, predictions, strict=True))
+    if as_json:
+        rows = [{"image": str(path), **prediction._asdict()} for path, prediction in pairs]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for path, prediction in pairs:
+        scored = zip(prediction.classes, prediction.scores, strict=True)
+        typer.echo(f"{path}: " + ", ".join(f"{name} ({score:.3f})" for name, score in scored))
 
 
 def _read(network: "Network", images: Sequence[Path]) -> "tuple[list[Path], Tensor]":

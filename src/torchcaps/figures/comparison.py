@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from torchcaps.figures.style import DIVERGING, TEXT, blank, name_axes
 from torchcaps.results import ComparisonRow, datasets_of, differs, table_of
-from torchcaps.results.comparison import LATENCY, QUALITY, THROUGHPUT, Cell, Measure
+from torchcaps.results.comparison.rows import LATENCY, QUALITY, THROUGHPUT, Cell, Measure
 
 SHOWN = (*QUALITY, THROUGHPUT, LATENCY)
 LIMIT = 2.0

@@ -30,10 +30,11 @@ def estimate_seconds(
 ) -> dict[str, float]:
     """Return about how many seconds each figure takes, from a timed pass of every network."""
     per_image = sum(_seconds_per_image(subject) for subject in subjects)
-    return {
-        name: DRAWING_S + per_image * PASSES.get(name, lambda effort: 4 * effort.traced)(effort)
-        for name in names
-    }
+    return {name: DRAWING_S + per_image * PASSES.get(name, _few_passes)(effort) for name in names}
+
+
+def _few_passes(effort: Effort) -> int:
+    return 4 * effort.traced
 
 
 def _seconds_per_image(subject: Subject) -> float:

@@ -16,7 +16,11 @@ from torchcaps.results.accuracy import (
     check_record as check_record,
     read_rows as read_rows,
 )
-from torchcaps.results.comparison import (
+from torchcaps.results.comparison.page import (
+    comparison_text as comparison_text,
+    write_comparison as write_comparison,
+)
+from torchcaps.results.comparison.rows import (
     ComparisonRow as ComparisonRow,
     append_comparison as append_comparison,
     check_comparison as check_comparison,
@@ -24,10 +28,6 @@ from torchcaps.results.comparison import (
     differs as differs,
     read_comparison as read_comparison,
     table_of as table_of,
-)
-from torchcaps.results.comparison_page import (
-    comparison_text as comparison_text,
-    write_comparison as write_comparison,
 )
 from torchcaps.results.curves import (
     CurvePoint as CurvePoint,

@@ -95,10 +95,13 @@ def test_a_record_says_how_many_epochs_the_recipe_asks_for(weights: Path) -> Non
 
 
 def test_shipping_writes_the_tables_when_asked(trained: Path, weights: Path) -> None:
-    marks = "".join(f"<!-- {m} -->\n<!-- /{m} -->\n" for m in ("claims", "coverage", "results"))
+    names = ("claims", "coverage", "figures", "plan", "results")
+    marks = "".join(f"<!-- {mark} -->\n<!-- /{mark} -->\n" for mark in names)
     Path("docs/papers").mkdir(parents=True)
+    Path("benchmarks").mkdir()
+    Path("benchmarks/campaign.txt").write_text("# Small\ndemo/strokes-attention\n")
     papers = [f"docs/papers/{key}.md" for key in PAPERS]
-    for name in ("README.md", "docs/results.md", "docs/runs.md", *papers):
+    for name in ("README.md", "docs/results.md", "docs/runs.md", "benchmarks/README.md", *papers):
         Path(name).write_text(marks)
     result = invoke("ship", trained / "run" / "seed0", "--device", "cpu", "--write")
     assert result.exit_code == 0, result.output

@@ -1,9 +1,9 @@
 """Shapes, tiles and memory layouts of votes, from which the launch code sets up its kernels.
 
-A program of a kernel owns a tile: 64 rows (w p), rows p of the poses of windows w, by columns
-(r j), columns r of the poses of parents j: all of them, or, where they need more columns than a
-tile has, the next ``j_tile``. Sizes ending in ``_pad`` are powers of two, but for ``j_pad``, which
-is a multiple of ``j_tile``.
+A program of a kernel owns a tile. Its 64 rows (w p) are the rows p of the poses of windows w. Its
+columns (r j) are the columns r of the poses of parents j. Parents that need more columns than a
+tile has take several tiles of ``j_tile`` parents each. Sizes ending in ``_pad`` are powers of two,
+except ``j_pad``, which is a multiple of ``j_tile``.
 """
 
 from dataclasses import dataclass

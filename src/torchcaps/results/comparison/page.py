@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torchcaps.results.comparison import (
+from torchcaps.results.comparison.rows import (
     ACCURACY,
     CORRUPTED,
     COST,

@@ -1,0 +1,1 @@
+"""Comparisons of heads: rows, tables, findings, and the page that shows them."""
