@@ -18,7 +18,7 @@ from torchcaps.layers import (
 )
 from torchcaps.layers.primary import Nonlinearity
 from torchcaps.models.entry import CIFAR, MULTI, Entry
-from torchcaps.models.hinton2018 import EMCapsNet
+from torchcaps.models.hinton2018 import BALANCED, EMCapsNet, scaled
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.parts.backbones import (
     Backbone,
@@ -43,6 +43,9 @@ class Conv(NamedTuple):
 
 POINTWISE = Conv(1, 1)
 CONVS = (Conv(3, 2), Conv(3, 1))
+
+RESNET_SCALES = BALANCED._replace(beta_u=(-0.3, 1.7, 1.3))
+"""The sums of residual blocks make primary poses longer than one convolution does."""
 
 simple_backbone = partial(ConvBackbone, out_channels=256, kernel_size=3, stride=2, padding=1)
 """The simple backbone of Table 8; Table 9 has 128 channels."""
@@ -264,12 +267,15 @@ def networks() -> dict[str, Entry]:
                 dynamic, backbone=partial(ResNetBackbone, out_channels=256), stride=1
             ),
             "simple-em": partial(EMCapsNet, backbone=em_backbone, iterations=2),
-            "resnet-em": partial(EMCapsNet, backbone=ResNetBackbone, iterations=2),
+            "resnet-em": partial(
+                EMCapsNet, backbone=ResNetBackbone, iterations=2, scales=RESNET_SCALES
+            ),
             "baseline": baseline_cnn,
             "resnet18": resnet18,
         }
         for (variant, make), size in zip(variants.items(), sizes, strict=True):
-            entries[f"{name}-{variant}"] = Entry(make, CIFAR, classes, size)
+            entry = Entry(make, CIFAR, classes, size)
+            entries[f"{name}-{variant}"] = scaled(entry) if variant.endswith("-em") else entry
     unscaled = partial(InvertedAttentionRouting, scale=1.0)
     entries |= {
         "cifar10-resnet-unscaled": Entry(

@@ -29,7 +29,13 @@ from torchcaps.models.parts.backbones import (
     keras_norm,
 )
 from torchcaps.models.sabour2017 import plain_capsnet
-from torchcaps.routing import DynamicRouting, EMRouting, PairwiseRouting, RoutingFactory
+from torchcaps.routing import (
+    DynamicRouting,
+    EMRouting,
+    PairwiseRouting,
+    RoutingFactory,
+    Sizes,
+)
 
 INNER = partial(PairwiseRouting, unit=False)
 """Section 3.3: a capsule layer hands s_j to the next one, not the unit pose."""
@@ -222,13 +228,13 @@ class ResNetV2Backbone(Backbone):
 def networks() -> dict[str, Entry]:
     """Return the networks of sections 4.1 to 4.4, with pairwise, dynamic and EM routing.
 
-    EM routing has 2 iterations, as in the code that the authors compare with.
+    EM routing has 2 iterations, as in the code that the authors compare with. Definition 2 of its
+    networks has the right backbone, and neither scales nor start of that code.
     """
     backbone = partial(ConvBackbone, out_channels=64)
     light = partial(plain_capsnet, backbone=backbone, n_types=8, coupled=False)
     agreement = partial(light, routing=partial(PairwiseRouting, normalise=False))
     dynamic = partial(light, routing=DynamicRouting)
-    em = partial(EMRouting, iterations=2)
     shallow = partial(ResCapsNet, blocks=(1, 1, 1), hidden=())
     decoded = partial(shallow, decoder=DeconvolutionDecoder)
     capsule_norm = partial(VoteNorm, per="capsule")
@@ -253,11 +259,30 @@ def networks() -> dict[str, Entry]:
         entries[f"{name}-light-dynamic"] = Entry(partial(dynamic, weight_std=std), shape)
     for name, entry in published.items():
         entries[name] = _corrected(entry)
-        for suffix, routing in (("dynamic", DynamicRouting), ("em", em)):
-            make = partial(entry.make, routing=routing, inner_routing=routing, glorot=True)
-            changed = Entry(make, entry.image_shape, entry.n_classes)
-            entries[f"{name}-{suffix}"] = _corrected(changed)
+        dynamic_entry, unscaled, scaled = (
+            _corrected(replace(entry, make=_routed(entry, routing), paper=""))
+            for routing in (DynamicRouting, partial(EMRouting, iterations=2), scaled_em)
+        )
+        entries[f"{name}-dynamic"] = dynamic_entry
+        entries[f"{name}-em"] = replace(scaled, earlier=unscaled.factories)
     return entries
+
+
+def scaled_em(sizes: Sizes) -> EMRouting:
+    """Build EM routing with the scales and the start of the code that the authors compare with.
+
+    The cost does not depend on the number of children (Gritzman 2019), and beta_a is a thousand
+    times what is learned. Without these scales, activations of inner layers stay at one half.
+    """
+    cost_scale = 100 * sizes.n_parents / sizes.n_children
+    routing = EMRouting(sizes, iterations=2, cost_scale=cost_scale, beta_scale=1000.0)
+    nn.init.trunc_normal_(routing.beta_a, mean=-1.0, std=0.5)
+    return routing
+
+
+def _routed(entry: Entry, routing: RoutingFactory) -> Callable[..., Network]:
+    """Return the factory of an entry's network with another routing in all layers."""
+    return partial(entry.make, routing=routing, inner_routing=routing, glorot=True)
 
 
 def _corrected(entry: Entry) -> Entry:

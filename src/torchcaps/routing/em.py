@@ -222,5 +222,6 @@ class EMRouting(Routing):
 
     def options(self) -> str:
         """Return the iterations, and what departs from the paper."""
-        scaled = "" if self.cost_scale == 1 else f", cost_scale={self.cost_scale:g}"
+        scales = {"cost_scale": self.cost_scale, "beta_scale": self.beta_scale}
+        scaled = "".join(f", {name}={value:g}" for name, value in scales.items() if value != 1)
         return f"iterations={self.iterations}{scaled}"

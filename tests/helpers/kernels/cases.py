@@ -233,7 +233,9 @@ FUSED: dict[str, Callable[..., RoutingFactory]] = {
     "self-attention": lambda **k: partial(tc.SelfAttentionRouting, **k),
     "variational": lambda **k: partial(tc.VariationalRouting, **k),
     "em": lambda **k: partial(tc.EMRouting, iterations=3, **k),
-    "em, one iteration": lambda **k: partial(tc.EMRouting, iterations=1, cost_scale=5.0, **k),
+    "em, one iteration": lambda **k: partial(
+        tc.EMRouting, iterations=1, cost_scale=5.0, beta_scale=500.0, **k
+    ),
 }
 PAIRWISE: dict[str, Callable[..., RoutingFactory]] = {
     "pairwise": lambda **k: partial(tc.PairwiseRouting, **k),
