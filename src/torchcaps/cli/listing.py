@@ -82,6 +82,13 @@ def _networks(pattern: str, pretrained: bool) -> list[dict[str, Any]]:
     ]
 
 
+def networks_table() -> str:
+    """Return every network with its sizes, in Markdown."""
+    from torchcaps.results import markdown_table
+
+    return markdown_table(NETWORKS, _cells(NETWORKS, _networks("*", pretrained=False)))
+
+
 def _recipes(pattern: str, pretrained: bool) -> list[dict[str, Any]]:
     from functools import cache
 

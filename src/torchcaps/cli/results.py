@@ -120,12 +120,14 @@ def ship(
 
 def _write_tables(record: Path) -> None:
     from torchcaps.campaign import write_estimates
+    from torchcaps.cli.listing import networks_table
     from torchcaps.figures.papers import DRAWINGS, write_pictures
     from torchcaps.models.weights.pretrained import facts
     from torchcaps.papers import PAPERS
     from torchcaps.results import (
         gather,
         read_rows,
+        write_between,
         write_coverage,
         write_page,
         write_paper,
@@ -139,6 +141,7 @@ def _write_tables(record: Path) -> None:
     write_page("docs/results.md", rows, facts())
     write_coverage("docs/results.md", evidence)
     write_runs("docs/runs.md", rows)
+    write_between("docs/networks.md", "networks", networks_table())
     for paper in PAPERS:
         write_paper(paper, f"docs/papers/{paper}.md", evidence)
     for paper in DRAWINGS:

@@ -1,4 +1,4 @@
-"""A network small enough to train on a laptop's processor, for every routing alike."""
+"""Networks for a laptop's processor: one of every routing for images, and one for signals."""
 
 from functools import partial
 from typing import final
@@ -7,11 +7,17 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
-from torchcaps.layers import Decoder, FullyConnectedDecoder, PrimaryCapsules
+from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
 from torchcaps.models.entry import MNIST, Entry
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.parts.heads import class_layer
-from torchcaps.routing import ROUTINGS, EMRouting, InvertedAttentionRouting, RoutingFactory
+from torchcaps.routing import (
+    ROUTINGS,
+    DynamicRouting,
+    EMRouting,
+    InvertedAttentionRouting,
+    RoutingFactory,
+)
 from torchcaps.routing.base import preview_routing
 
 TUNED: dict[str, RoutingFactory] = {
@@ -20,6 +26,10 @@ TUNED: dict[str, RoutingFactory] = {
 }
 DEMO_ROUTINGS: dict[str, RoutingFactory] = {**ROUTINGS, **TUNED}
 """The routing of each demo network: the defaults of its class, but for those tuned here."""
+
+
+SHORTEST_SIGNAL = 32
+"""Values of the shortest signal that passes the convolutions."""
 
 
 @final
@@ -80,9 +90,56 @@ class SmallCapsNet(Network):
         return Output(scores, Capsules(poses, scores), returned, reconstruction)
 
 
+@final
+class SignalCapsNet(Network):
+    """Three convolutions along a signal, 8 types of primary capsules, one capsule per class.
+
+    Args:
+        image_shape: channels, 1 and length of the signals.
+        n_classes: classes.
+        routing: a routing class, or a partial of one. If it scores by logits, a shared linear
+            classifier reads the class capsules.
+    """
+
+    def __init__(self, image_shape: ImageShape, n_classes: int, *, routing: RoutingFactory) -> None:
+        super().__init__(image_shape, n_classes)
+        channels, height, length = image_shape
+        if height != 1 or length < SHORTEST_SIGNAL:
+            raise InputError(
+                f"SignalCapsNet takes signals of height 1 and of {SHORTEST_SIGNAL} values or more, "
+                f"not images of {height}x{length}"
+            )
+        kind = preview_routing(routing)
+        self.backbone = nn.Sequential(
+            nn.Conv2d(channels, 32, (1, 9), (1, 2), (0, 4)),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, (1, 7), (1, 2), (0, 3)),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, (1, 5), (1, 2), (0, 2)),
+            nn.ReLU(),
+        )
+        self.primary = PrimaryCapsules.below(kind, 64, 8, 8, kernel_size=(1, 4), stride=(1, 2))
+        positions = (-(-length // 8) - 4) // 2 + 1
+        self.classes = LinearCapsules(positions * 8, n_classes, 8, 16, routing=routing)
+        self.classifier = nn.Linear(16, 1) if kind.scores_by == "logit" else None
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Return scores and class capsules."""
+        routed = self.classes(self.primary(self.backbone(self.checked(images))))
+        scores = routed.activations
+        if self.classifier is not None:
+            scores = self.classifier(routed.poses).squeeze(-1)
+        returned = (routed.couplings,) if couplings else ()
+        return Output(scores, Capsules(routed.poses, scores), returned)
+
+
 def networks() -> dict[str, Entry]:
-    """Return one small network per routing, for laptops and tests."""
-    return {
+    """Return one small network per routing, and the network of the `waveforms` data set."""
+    small = {
         f"strokes-{name}": Entry(partial(SmallCapsNet, routing=routing), MNIST)
         for name, routing in DEMO_ROUTINGS.items()
     }
+    signals = partial(SignalCapsNet, routing=DynamicRouting)
+    return {**small, "waveforms": Entry(signals, (1, 1, 256), 8)}

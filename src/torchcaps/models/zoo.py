@@ -16,7 +16,6 @@ from torchcaps.models import (
     mazzia2021,
     ribeiro2020,
     sabour2017,
-    signals,
     tsai2020,
     yang2021,
     zhao2020,
@@ -41,7 +40,6 @@ ZOO: dict[str, Entry] = {
         ("mazzia2021", mazzia2021.networks()),
         ("ribeiro2020", ribeiro2020.networks()),
         ("demo", demo.networks()),
-        ("demo", signals.networks()),
     )
     for name, entry in entries.items()
 }
