@@ -8,6 +8,7 @@ from torchcaps.errors import UsageError, suggest
 TSAI, TSAI100 = "tsai2020/cifar10-resnet", "tsai2020/cifar100-resnet"
 SABOUR, HINTON = "sabour2017/mnist", "hinton2018/smallnorb"
 ZHAO, CHOI, YANG = "zhao2020/cifar10", "choi2019/cifar10", "yang2021/mnist-l2"
+VECTOR = "tsai2020/diversemultimnist-vector"
 SMALL = (SABOUR, "hinton2018/smallnorb-small", "tsai2020/cifar10-simple", ZHAO, YANG)
 MODES = ("inference", "train")
 BEST, PLAIN, FLOOR = "fused+compile+graph", "torch+compile+graph", "floor+compile+graph"
@@ -69,6 +70,14 @@ PLANS: dict[str, tuple[Setting, ...]] = {
             (100, 64, 7),
             (100, 16, 14),
         )
+    ),
+    "parents": (
+        *(
+            replace(_low(HEAD, way, 256), classes=1000, pose=16, side=7)
+            for way in ("fused", "torch")
+        ),
+        *(_low(VECTOR, way, 128) for way in (FLOOR, BEST, PLAIN, "fused")),
+        *(_low(f"{VECTOR}-dynamic", way, 128) for way in (BEST, PLAIN)),
     ),
     "sides": tuple(replace(_low(TSAI, "fused+graph", 128), side=side) for side in (32, 48, 64)),
     "routings": tuple(

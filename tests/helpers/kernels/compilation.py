@@ -220,9 +220,9 @@ def many_parents() -> dict[str, Callable[[], object]]:
     calls: dict[str, Callable[[], object]] = {}
     for dtype in (LOW, WIDE):
         votes = {
-            "head of 1000": layout((4, 7, 7, 32, 16), (32, 1000, 4, 4), HEAD, dtype, biased=True),
-            "vectors": layout((4, 8, 8, 16, 64), (144, 16, 64, 64), ONE, dtype),
-            "digits": layout((64, 1, 1, 576, 64), (576, 10, 64, 64), ROW, dtype),
+            "head of 1000": layout((256, 7, 7, 32, 16), (32, 1000, 4, 4), HEAD, dtype, biased=True),
+            "vectors": layout((128, 8, 8, 16, 64), (144, 16, 64, 64), ONE, dtype),
+            "digits": layout((256, 1, 1, 576, 64), (576, 10, 64, 64), ROW, dtype),
         }
         for name, one in votes.items():
             for coupled in (False, True):

@@ -1,4 +1,4 @@
-"""One agreement step in plain PyTorch, a chunk of windows at a time: for CPUs, and many parents.
+"""One agreement step in plain PyTorch, a chunk of windows at a time, where no kernel runs.
 
 This is the function of :func:`torchcaps.kernels.attend` as another operator. The votes of a chunk
 are cast, used and freed, and cast once more for the gradient. A chunk fits the cache of a CPU, or a
