@@ -111,7 +111,7 @@ def test_a_shipped_file_is_of_a_run_of_the_record(recipe: str) -> None:
 CHECKED = [name for name in SHIPPED if RECIPES[name].dataset in ("mnist", "fashion_mnist")]
 
 
-@pytest.mark.parametrize("recipe", mark_slow_except(CHECKED, "choi2019/mnist"))
+@pytest.mark.parametrize("recipe", mark_slow_except(CHECKED, "demo/mnist-pairwise"))
 def test_a_shipped_file_gives_its_number_on_the_real_images(recipe: str) -> None:
     chosen = RECIPES[recipe]
     for name in (chosen.dataset, chosen.test_dataset or chosen.dataset):
