@@ -1,6 +1,9 @@
 """The captured step: the plain step on a CPU, and its copies and restorations around a graph."""
 
+import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -174,3 +177,17 @@ def test_a_captured_network_answers_as_the_network_for_every_shape() -> None:
     for part in (images, images[:2], images):
         with torch.no_grad():
             assert torch.equal(fast(part).scores, network(part).scores)
+
+
+def test_the_loop_of_the_page_about_speed_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "speed.md").read_text()
+    (loop,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len([line for line in loop.splitlines() if line]) <= 10
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    loader = [(torch.rand(n, 1, 28, 28), torch.arange(n) % 10) for n in (4, 4, 2)]
+    names: dict[str, Any] = {"device": "cpu", "loader": loader}
+    torch.manual_seed(0)
+    exec(loop, names)
+    assert names["running"].isfinite()
+    steps = {int(state["step"]) for state in names["optimizer"].state.values()}
+    assert steps == {3}

@@ -1,5 +1,9 @@
 """Speed and memory of routings and networks on this machine."""
 
+from torchcaps.bench.compare import (
+    Compared as Compared,
+    compare as compare,
+)
 from torchcaps.bench.measure import (
     measure as measure,
 )

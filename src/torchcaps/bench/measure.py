@@ -3,8 +3,8 @@
 A case is a network or a recipe. Its floor is the same backbone with average pooling; for CapsNet
 it is the same network with one routing iteration. An implementation says how it runs: "torch" (the
 plain functions), "dense" (those on votes that are all cast first, with every update of every
-layer) or "fused" (the kernels). "+compile" compiles, and "+graph" captures the step as a CUDA
-graph.
+layer) or "fused" (the kernels). "+compile" compiles, "+reduce" does with mode="reduce-overhead",
+and "+graph" captures the step as a CUDA graph.
 """
 
 import gc
@@ -162,8 +162,7 @@ def _training_step(
         return output
 
     forward: Callable[..., Output] = with_couplings if setting.has("dense") else net
-    if setting.has("compile"):
-        forward = compiled(forward)
+    forward = _compiled(setting, forward)
     optimizer, ascent = make_optimizers(recipe, net, device)
     step = Step(recipe, net, forward, optimizer, ascent, Process(device))
     if not setting.has("graph"):
@@ -175,7 +174,7 @@ def _training_step(
 
 def _inference(setting: Setting, recipe: Recipe, net: Network, batch: Batch) -> Callable[[], None]:
     """Return a function that classifies the images."""
-    forward: Callable[[Tensor], Any] = compiled(net) if setting.has("compile") else net
+    forward: Callable[[Tensor], Any] = _compiled(setting, net)
     images = batch.images
     if images.is_cuda and recipe.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
@@ -189,6 +188,13 @@ def _inference(setting: Setting, recipe: Recipe, net: Network, batch: Batch) -> 
     graph, _ = record(step)
     replay: Callable[[], None] = graph.replay
     return replay
+
+
+def _compiled(setting: Setting, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function if the setting says so."""
+    if setting.has("reduce"):
+        return compiled(forward, mode="reduce-overhead")
+    return compiled(forward) if setting.has("compile") else forward
 
 
 @contextmanager
@@ -247,12 +253,14 @@ def _measure(
     ready_s = time.perf_counter() - start
     for _ in range(5 if on_gpu else 1):
         step()
-    seconds = tuple(_time(step, on_gpu, clock) for _ in range(repeats))
+    seconds = tuple(time_step(step, on_gpu, clock) for _ in range(repeats))
     peak = (torch.cuda.max_memory_allocated() - used_bytes) / 2**20 if on_gpu else float("nan")
     return Measured(setting, seconds, peak, ready_s)
 
 
-def _time(step: Callable[[], None], on_gpu: bool, clock: Callable[[], float]) -> float:
+def time_step(
+    step: Callable[[], object], on_gpu: bool, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Return the seconds of one step."""
     if not on_gpu:
         start = clock()

@@ -13,6 +13,9 @@ SMALL = (SABOUR, "hinton2018/smallnorb-small", "tsai2020/cifar10-simple", ZHAO, 
 MODES = ("inference", "train")
 BEST, PLAIN, FLOOR = "fused+compile+graph", "torch+compile+graph", "floor+compile+graph"
 
+LOOPS = ("fused", "fused+compile", "fused+reduce", "fused+graph", BEST)
+"""Ways of a user's own loop: eager, compiled by default, with graphs of its own, and captured."""
+
 
 def _low(case: str, way: str, batch: int, iterations: int | None = None) -> Setting:
     return Setting(case, way, batch, dtype="bfloat16", iterations=iterations)
@@ -59,6 +62,17 @@ PLANS: dict[str, tuple[Setting, ...]] = {
         _low(case, "fused+graph", batch)
         for case in (TSAI, SABOUR)
         for batch in (8, 32, 128, 512, 2048)
+    ),
+    "eager": (
+        *(_low(case, way, 128) for case in (SABOUR, TSAI) for way in LOOPS),
+        *(Setting(case, "fused", 128) for case in (SABOUR, TSAI)),
+        *(_low(CHOI, way, 128) for way in ("torch", "torch+compile", "torch+compile+graph")),
+    ),
+    "latency": tuple(
+        replace(_low(case, way, batch), mode="inference")
+        for case in (SABOUR, TSAI)
+        for batch in (1, 256)
+        for way in LOOPS
     ),
     "head": tuple(
         replace(_low(HEAD, "fused", 256), classes=classes, pose=pose, side=side)

@@ -20,8 +20,8 @@ class Setting:
 
     Args:
         case: a network or a recipe; see :func:`torchcaps.bench.measure`.
-        implementation: "torch", "dense", "fused" or "floor", with "+compile" and "+graph" as
-            wanted.
+        implementation: "torch", "dense", "fused" or "floor", with "+compile" or "+reduce" (compile
+            with mode="reduce-overhead"), and "+graph" as wanted.
         batch: batch size.
         mode: "train" (the recipe's whole step) or "inference".
         dtype: "bfloat16" runs under autocast.
@@ -46,11 +46,13 @@ class Setting:
 
     def __post_init__(self) -> None:
         way, *extras = self.implementation.split("+")
-        if way not in WAYS or not set(extras) <= {"compile", "graph"}:
+        if way not in WAYS or not set(extras) <= {"compile", "reduce", "graph"}:
             raise UsageError(
                 f"there is no implementation {self.implementation!r}: it is one of "
-                f"{', '.join(WAYS)}, with +compile and +graph as wanted"
+                f"{', '.join(WAYS)}, with +compile or +reduce, and +graph as wanted"
             )
+        if "reduce" in extras and len(extras) > 1:
+            raise UsageError("+reduce compiles and captures graphs by itself: leave out the others")
         if self.batch < 1:
             raise UsageError(f"a step needs at least one image, not {self.batch}")
 

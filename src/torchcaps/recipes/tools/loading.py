@@ -8,6 +8,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import NoReturn, cast
 
+from torch import nn
+
 from torchcaps.errors import UsageError, suggest
 from torchcaps.models.zoo import NAME
 from torchcaps.recipes import RECIPES, Recipe, get, study
@@ -89,6 +91,27 @@ def load_recipe(path_and_name: str) -> Recipe:
         )
     _check_name(path_and_name, recipe)
     return recipe
+
+
+def load_network(path_and_name: str) -> nn.Module:
+    """Execute a Python file and return the network that a function in it builds.
+
+    Args:
+        path_and_name: path of the file, a colon, and the name of a function or class that builds a
+            network without arguments. Pass only what the user typed.
+    """
+    make = _load(path_and_name)
+    if callable(make) and not isinstance(make, nn.Module):
+        try:
+            make = make()
+        except (Exception, SystemExit) as error:
+            _refuse(Path(path_and_name.rpartition(":")[0]).resolve(), error, make)
+    if not isinstance(make, nn.Module):
+        raise UsageError(
+            f"{path_and_name} is a {type(make).__name__}: it must be a function without arguments "
+            "that returns a torch.nn.Module"
+        )
+    return make
 
 
 def _load(path_and_name: str) -> object:
