@@ -135,8 +135,9 @@ def _figure(picture: Picture, out: Path) -> str:
     width, height = (round(side * picture.figure.dpi) for side in picture.figure.get_size_inches())
     return (
         f'<figure id="{picture.name}"><h3>{html.escape(picture.title)}</h3>'
-        f'<img alt="{html.escape(picture.title)}" width="{width}" height="{height}" '
-        f'src="data:image/png;base64,{encoded}">'
+        f'<div class="wide"><img alt="{html.escape(picture.title)}" width="{width}" '
+        f'height="{height}" {"class=row " * (width > 2 * height)}'
+        f'src="data:image/png;base64,{encoded}"></div>'
         f"<figcaption>{_names(picture)}{html.escape(picture.caption)} "
         f'(<a href="{png.name}">PNG</a>, <a href="{svg.name}">SVG</a>, '
         f'<a href="{data.name}">data</a>)</figcaption>'
@@ -199,6 +200,7 @@ th, td {{ border: 1px solid #ccc; padding: .25rem .6rem; text-align: left; }}
 .side {{ display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }}
 figure {{ margin: 0; max-width: 100%; }}
 figure img {{ max-width: 100%; height: auto; }}
+@media (max-width: 700px) {{ figure img.row {{ max-width: none; width: 700px; }} }}
 figcaption {{ max-width: 46rem; }}
 </style></head><body>
 <h1>{title}</h1>

@@ -32,7 +32,11 @@ def _reconstructions(subject: Subject, effort: Effort) -> Picture:
         "Input, reconstruction from label and from prediction",
         f"Test images and their reconstructions from the capsule of the label and from that of "
         f"the prediction (Sabour 2017, Fig. 3). {data['failures']} of {data['images']} images are "
-        "misclassified; some of them are on the right.",
+        + (
+            "misclassified; some of them are on the right."
+            if data["failures"]
+            else "misclassified."
+        ),
         images.draw_reconstructions(result, classes=subject.source.classes),
         data,
     )
