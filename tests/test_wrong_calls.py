@@ -66,6 +66,11 @@ TAKERS: dict[str, Callable[[Any], object]] = {
     "dynamic_routing": tc.dynamic_routing,
     "iterations": lambda value: tc.dynamic_routing(torch.rand(1, 2, 3, 4), iterations=value),
     "data.load": tc.data.load,
+    "list_models": lambda value: tc.list_models(cast(Any, 7) if value == "text" else value),
+    "Scores": tc.Scores,
+    "label_smoothing": lambda value: tc.cross_entropy_loss(
+        SCORES, torch.tensor([0, 1]), label_smoothing=value
+    ),
     "Batches": lambda value: tc.data.Batches(value, 4),
     "Preprocessing": lambda value: tc.Preprocessing(value, (28, 28)),
     "Ensemble": lambda value: tc.Ensemble([value]),
@@ -107,6 +112,7 @@ OTHERS: dict[str, Callable[[], object]] = {
     "a margin in words": lambda: tc.spread_loss(
         SCORES, torch.tensor([0, 1]), margin=cast(Any, "wide")
     ),
+    "scores without classes": lambda: tc.predict(torch.zeros(2, 0)),
     "no pretrained weights": lambda: tc.build("hinton2018/smallnorb", pretrained=True),
     "images too small": lambda: tc.build("sabour2017/mnist", image_shape=(1, 5, 5)),
     "a definition to come": lambda: tc.build("sabour2017/mnist", definition=9),

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchcaps.checks import check_share
+
 
 def lengths(poses: Tensor) -> Tensor:
     """Return the Euclidean length over the last axis, ``[... d] -> [...]``.
@@ -178,6 +180,7 @@ def cross_entropy_loss(scores: Tensor, targets: Tensor, *, label_smoothing: floa
             as those of CutMix and MixUp.
         label_smoothing: share of the target that is spread over all classes.
     """
+    check_share("label_smoothing", label_smoothing)
     if not check_targets(targets, scores, several=True):
         _check_probabilities(targets)
         return F.cross_entropy(scores, targets.to(scores.dtype), label_smoothing=label_smoothing)

@@ -107,6 +107,8 @@ class Scores(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
+        if not isinstance(network, nn.Module):
+            raise UsageError(f"Scores takes a network, not {type(network).__name__}")
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:

@@ -58,3 +58,18 @@ def test_a_closed_pipe_ends_a_command_without_a_word() -> None:
     command = f"'{sys.executable}' -m torchcaps data list | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+@pytest.mark.parametrize("words", ["--help", "data list"])
+def test_a_full_standard_output_is_one_sentence(words: str) -> None:
+    command = f"'{sys.executable}' -m torchcaps {words} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr.splitlines() == ["[Errno 28] No space left on device"]
+
+
+def test_a_closed_standard_output_is_no_error() -> None:
+    command = f"'{sys.executable}' -m torchcaps data list >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr

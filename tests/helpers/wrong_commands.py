@@ -29,7 +29,11 @@ SETTINGS = (
 
 COMMANDS: list[str] = [
     "nonsense", "--nonsense", "trian demo/strokes-dynamic", "env extra", "data nonsense",
-    "list --nonsense", "list extra another",
+    "list --nonsense", "list extra another", "list nothing-like-it", "list [",
+    "results --csv --json",
+    f"predict {NET} {PNG} --device mps", f"predict {NET} /dev/null", f"predict '' {PNG}",
+    "results --results /dev/null", "campaign empty-folder", f"{TRAIN} --out good.png/x",
+    f"{TRAIN} --set epochs=99999999999999999999", f"{TRAIN} --from good.png",
     "demo nonsense", "demo dynamic nonsense", "demo --steps 0", "demo --steps many",
     "demo --seed -1", "demo dynamic --out text.txt --steps 1",
     "train", "train nonsense", "train demo/strokes-dynamc", "train ''", "train ../../etc/passwd",

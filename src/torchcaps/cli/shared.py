@@ -22,7 +22,7 @@ DataDir = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on without files that are no images.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
 Pattern = Annotated[
     str, typer.Argument(metavar="[PATTERN]", help="Only names that match, such as '*cifar10*'.")
@@ -43,6 +43,16 @@ class Commands(TyperGroup):
     wrong usage, 130 and 143 for an interrupted run that has saved. A bug keeps its traceback.
     With ``--debug`` every error shows its traceback.
     """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Read the command line and run it; help that cannot be written is a sentence too."""
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            typer.echo(_system_message(error), err=True)
+            raise SystemExit(1) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named."""

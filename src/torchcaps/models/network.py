@@ -252,7 +252,7 @@ def predict(
         scores = scores.scores
     if not isinstance(scores, Tensor):
         raise UsageError(f"scores must be a tensor or an Output, not {type(scores).__name__}")
-    if scores.dim() != 2:
+    if scores.dim() != 2 or not scores.shape[1]:
         raise UsageError(f"scores must be [batch classes], not {list(scores.shape)}")
     if top is not None and threshold is not None:
         raise UsageError("give top or threshold, not both")

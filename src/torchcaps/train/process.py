@@ -80,7 +80,10 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError:
         raise UsageError(f"there is no device {name!r}: it is auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"torchcaps trains on cpu or cuda, not on {name!r}")
+        own = f"; in your own loop, try network.to({name!r})" if device.type == "mps" else ""
+        raise UsageError(
+            f"the commands run on cpu or cuda and are not tested on {name!r}: use --device cpu{own}"
+        )
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise UsageError(f"{name} was asked for and PyTorch sees no CUDA GPU: use --device cpu")
