@@ -107,6 +107,15 @@ def test_a_margin_loss_of_nan_is_nan() -> None:
     assert bool(kernels.margin_loss(lengths, torch.tensor([0])).isnan())
 
 
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_class_that_does_not_exist_makes_the_loss_nan_where_labels_cannot_be_read(
+    label: int,
+) -> None:
+    lengths = torch.rand(2, 3, requires_grad=True)
+    loss = torch.ops.torchcaps.margin_loss(lengths, torch.tensor([0, label]), 0.9, 0.1, 0.5)
+    assert bool(loss.isnan())
+
+
 def test_wrong_targets_are_refused_before_a_kernel_reads_them() -> None:
     with pytest.raises(ValueError, match="there is no class 3"):
         kernels.margin_loss(torch.rand(2, 3), torch.tensor([0, 3]))

@@ -69,17 +69,22 @@ def lengths_backward_kernel(
 def _margins(
     lengths, targets, size, n_classes, present, absent, numbered: tl.constexpr, block: tl.constexpr
 ):
-    """Return targets, by how much lengths are too short and too long, offsets and mask."""
+    """Return targets, by how much lengths are too short and too long, offsets and mask.
+
+    A class number that does not exist makes the target, and so the loss, NaN.
+    """
     at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     mask = at < size
     x = tl.load(lengths + at, mask=mask, other=0.0).to(tl.float32)
     if numbered:
-        t = tl.load(targets + at // n_classes, mask=mask, other=0) == at % n_classes
+        label = tl.load(targets + at // n_classes, mask=mask, other=0)
+        is_class = (label >= 0) & (label < n_classes)
+        t = tl.where(is_class, (label == at % n_classes).to(tl.float32), float("nan"))
     else:
-        t = tl.load(targets + at, mask=mask, other=0)
+        t = tl.load(targets + at, mask=mask, other=0).to(tl.float32)
     short = tl.maximum(present - x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     long = tl.maximum(x - absent, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    return t.to(tl.float32), short, long, at, mask
+    return t, short, long, at, mask
 
 
 @triton.jit
