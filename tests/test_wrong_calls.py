@@ -68,6 +68,7 @@ TAKERS: dict[str, Callable[[Any], object]] = {
     "data.load": tc.data.load,
     "list_models": lambda value: tc.list_models(cast(Any, 7) if value == "text" else value),
     "Scores": tc.Scores,
+    "CapturedNetwork": tc.CapturedNetwork,
     "label_smoothing": lambda value: tc.cross_entropy_loss(
         SCORES, torch.tensor([0, 1]), label_smoothing=value
     ),

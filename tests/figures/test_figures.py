@@ -37,7 +37,7 @@ APPLIES = {
     "dimensions": DECODED,
     "true-pose": CAPSULES,
     "logits": ITERATED,
-    "entropy": CAPSULES,
+    "entropy": ITERATED,
     "use": CAPSULES,
     "routing-map": CAPSULES,
     "parse-tree": CAPSULES,

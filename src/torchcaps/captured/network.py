@@ -28,6 +28,8 @@ class CapturedNetwork:
     def __init__(
         self, network: nn.Module, *, autocast: torch.dtype | None = None, most_shapes: int = 8
     ) -> None:
+        if not isinstance(network, nn.Module):
+            raise UsageError(f"CapturedNetwork takes a network, not {type(network).__name__}")
         if network.training:
             raise UsageError("a captured network is for evaluation: call its eval() first")
         self.network = network

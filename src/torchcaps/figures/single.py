@@ -140,6 +140,8 @@ def _logits(subject: Subject, effort: Effort) -> Picture:
 def _entropy(subject: Subject, effort: Effort) -> Picture:
     batch = subject.batch(effort.traced)
     result = analysis.routing_entropy(subject.network, batch.images)
+    if all(len(layer.entropies) == 1 for layer in result):
+        raise NotDrawnError("it routes once, so there are no iterations to compare")
     return Picture(
         "entropy",
         "Entropy of couplings",
