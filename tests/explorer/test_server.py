@@ -261,6 +261,16 @@ def test_the_command_serves_until_ctrl_c() -> None:
     assert "has ended" in out
 
 
+def test_ctrl_c_before_the_first_request_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(url: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webbrowser.open", interrupt)
+    result = invoke("explore", NETWORK, "--port", "0")
+    assert result.exit_code == 0
+    assert result.stdout.endswith("The explorer has ended.\n")
+
+
 def test_a_port_in_use_and_an_unknown_network_get_a_sentence(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -67,10 +67,10 @@ def _serve(gallery: "Gallery", port: int, browser: bool) -> None:
             "--port 0 for a free one"
         ) from None
     with server:
-        typer.echo(f"The explorer of {gallery.first} is at {server.url} (Ctrl-C ends it)")
-        if browser:
-            webbrowser.open(server.url)
         try:
+            typer.echo(f"The explorer of {gallery.first} is at {server.url} (Ctrl-C ends it)")
+            if browser:
+                webbrowser.open(server.url)
             server.serve_forever()
         except KeyboardInterrupt:
             typer.echo("The explorer has ended.")

@@ -200,7 +200,8 @@ def ctrl_c(rng: random.Random) -> None:
     finally:
         process.kill()
     assert time.monotonic() - start < 5, "it took longer than 5 s"
-    assert (process.returncode, errors) == (0, ""), errors[-300:]
+    code = process.returncode
+    assert (code, errors) == (0, ""), f"exit code {code} after Ctrl-C: {errors[-300:]}"
 
 
 DIGIT: list[int] = load("strokes", "test").images[3].flatten().tolist()
