@@ -14,7 +14,7 @@ from torchcaps.data.sets.mnist import made_from_mnist
 class AffnistStyle(FromDigits):
     """Digits under a random affine map on a 40x40 canvas, by affNIST's published ranges.
 
-    The maps have affNIST's ranges, but are drawn anew: rotation within 20 degrees, shear within 0.2,
+    The maps have affNIST's ranges but are drawn anew: rotation within 20 degrees, shear within 0.2,
     scale 0.8 to 1.2 in x and y independently. A translation then keeps the ink inside the canvas.
 
     Args:
