@@ -10,6 +10,7 @@ import torch
 
 import torchcaps as tc
 from helpers.commands import invoke, refused
+from helpers.repetitions import mark_slow_except
 from torchcaps.analysis import open_subject
 from torchcaps.models.weights.files import describe
 from torchcaps.papers import PAPERS
@@ -32,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("store", ["int8", "float16"])
+@pytest.mark.parametrize("store", mark_slow_except(["int8", "float16"], "int8"))
 def test_a_run_becomes_a_row_a_curve_and_weights_that_give_its_number(
     store: str, trained: Path, weights: Path
 ) -> None:
@@ -95,13 +96,14 @@ def test_a_record_says_how_many_epochs_the_recipe_asks_for(weights: Path) -> Non
 
 
 def test_shipping_writes_the_tables_when_asked(trained: Path, weights: Path) -> None:
-    names = ("claims", "coverage", "figures", "plan", "results")
+    names = ("claims", "coverage", "figures", "networks", "plan", "results")
     marks = "".join(f"<!-- {mark} -->\n<!-- /{mark} -->\n" for mark in names)
     Path("docs/papers").mkdir(parents=True)
     Path("benchmarks").mkdir()
     Path("benchmarks/campaign.txt").write_text("# Small\ndemo/strokes-attention\n")
     papers = [f"docs/papers/{key}.md" for key in PAPERS]
-    for name in ("README.md", "docs/results.md", "docs/runs.md", "benchmarks/README.md", *papers):
+    docs = [f"docs/{name}.md" for name in ("networks", "results", "runs")]
+    for name in ("README.md", "benchmarks/README.md", *docs, *papers):
         Path(name).write_text(marks)
     result = invoke("ship", trained / "run" / "seed0", "--device", "cpu", "--write")
     assert result.exit_code == 0, result.output
