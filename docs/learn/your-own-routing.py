@@ -118,3 +118,6 @@ print(f"{100 * right.float().mean():.1f} % of 1,000 test digits")
 # %% [markdown]
 # To train it with the command line, put the class, a network and a recipe into a file and name it: `torchcaps train
 # ./my_recipe.py:recipe`. [The networks page](../networks.md) has such a file.
+#
+# `torchcaps compare --routing ./mine.py:MeanAgreementRouting` trains it on the backbone of
+# [the comparison](../understand/which-routing.md), and prints it beside every other routing.

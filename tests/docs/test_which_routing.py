@@ -1,0 +1,74 @@
+"""The page that compares routings: in step with its rows, and no claim that they do not allow."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers.prose import sentences_of
+from torchcaps.models.parts.heads import POOLS
+from torchcaps.recipes.study import HEADS, STUDIES
+from torchcaps.results import differs, read_comparison, table_of, write_comparison
+from torchcaps.routing import ROUTINGS
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/understand/which-routing.md"
+ROWS = read_comparison(ROOT / "results/compare-quick.csv")
+
+FAST_LEARNERS = ("inverted-attention", "dynamic", "attention", "self-attention")
+SLOW_LEARNERS = ("self", "variational")
+ADVICE = [
+    *(("accuracy %", one, f"plain-{pool}") for one in FAST_LEARNERS for pool in POOLS),
+    *(("accuracy %", "plain-average", one) for one in SLOW_LEARNERS),
+    *(("training images/s", "attention", one) for one in FAST_LEARNERS if one != "attention"),
+    *(("changed %", slow, fast) for slow in SLOW_LEARNERS for fast in FAST_LEARNERS),
+]
+"""Measure, and two heads of which the first has more on Fashion-MNIST: what the advice says."""
+
+
+def test_the_page_is_in_step_with_its_rows(tmp_path: Path) -> None:
+    copy = tmp_path / PAGE.name
+    copy.write_text(PAGE.read_text())
+    assert not write_comparison(copy, ROWS, "which-routing.png")
+    assert (PAGE.parent / "which-routing.png").is_file()
+
+
+def test_every_row_is_of_a_clean_commit_and_of_the_study() -> None:
+    study = STUDIES["quick"]
+    assert len({row.key for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        assert (row.study, row.dirty) == ("quick", False)
+        assert (row.images, row.epochs, row.batch_size) == (
+            study.images,
+            study.epochs,
+            study.batch_size,
+        )
+        assert re.fullmatch(r"[0-9a-f]{7,40}", row.commit)
+        assert row.head in HEADS
+        assert row.seed in study.seeds
+
+
+def test_every_cell_has_three_seeds() -> None:
+    for dataset in {row.dataset for row in ROWS}:
+        table = table_of(ROWS, dataset)
+        assert set(table) == set(HEADS)
+        assert {cell.n for cells in table.values() for cell in cells.values()} == {3}
+
+
+@pytest.mark.parametrize("claim", ADVICE, ids=" ".join)
+def test_the_advice_exceeds_two_standard_errors(claim: tuple[str, str, str]) -> None:
+    measure, more, less = claim
+    table = table_of(ROWS, "fashion_mnist")
+    high, low = table[more][measure], table[less][measure]
+    assert high.mean > low.mean
+    assert differs(high, low)
+
+
+def test_the_page_starts_with_advice_in_five_sentences() -> None:
+    advice = PAGE.read_text().split("\n\n")[1]
+    assert len(list(sentences_of(advice, ""))) == 5
+
+
+def test_every_routing_has_its_line_of_advice() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert {cls.__name__ for cls in ROUTINGS.values()} == set(named)
