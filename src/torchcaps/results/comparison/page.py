@@ -12,7 +12,6 @@ from torchcaps.results.comparison.rows import (
     THROUGHPUT,
     VIEWPOINT,
     ComparisonRow,
-    Finding,
     Measure,
     Table,
     datasets_of,
@@ -29,6 +28,8 @@ BRIEF = (ACCURACY, VIEWPOINT, CORRUPTED, PGD, THROUGHPUT)
 SHORT_HEADINGS = {THROUGHPUT.name: "images/s"}
 MAX_HEAD = 18
 """Letters of a head's name in a terminal."""
+
+FINDING_HEADINGS = ("data set", "measure", "best, and better than every head", "but these")
 
 NOTHING = "No network of this study is measured yet."
 
@@ -61,26 +62,36 @@ def comparison_markdown(rows: Sequence[ComparisonRow], figure: str = "") -> str:
             lines = [[head, *line] for head, line in _lines(table, shown)]
             parts.append(markdown_table(["head", *(one.name for one in shown)], lines))
     parts.append("### Differences of more than two standard errors")
-    parts.append("\n".join(describe(rows)) or "There are none.")
+    told = describe(rows)
+    parts.append(markdown_table(FINDING_HEADINGS, told) if told else "There are none.")
     return "\n\n".join(parts)
 
 
 def condition(rows: Sequence[ComparisonRow]) -> str:
-    """Say how the networks of rows were trained, in one paragraph."""
+    """Say how the networks of rows were trained, in two lines of one paragraph."""
     first = rows[0]
     seeds = _span([n for dataset in datasets_of(rows) for n in _counts(table_of(rows, dataset))])
     return (
         f"Study `{first.study}`: n = {seeds} seeds, {_span([row.images for row in rows])} training "
         f"images, {_span([row.epochs for row in rows])} epochs, batch size "
-        f"{_span([row.batch_size for row in rows])}, {_span([row.parameters for row in rows])} "
-        f"parameters. Device: {', '.join(dict.fromkeys(row.gpu for row in rows))}. "
+        f"{_span([row.batch_size for row in rows])}.\n"
+        f"{_span([row.parameters for row in rows])} parameters. "
+        f"Device: {', '.join(dict.fromkeys(row.gpu for row in rows))}. "
         "Cells are mean ± standard deviation over the seeds."
     )
 
 
-def describe(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Return one line of a list per finding."""
-    return [_sentence(finding) for finding in findings(rows)]
+def describe(rows: Sequence[ComparisonRow]) -> list[list[str]]:
+    """Return the cells of a table with one line per finding."""
+    return [
+        [
+            finding.dataset,
+            finding.measure.name,
+            f"{finding.best} ({finding.cell.text(finding.measure.digits)})",
+            ", ".join(finding.level) or "none",
+        ]
+        for finding in findings(rows)
+    ]
 
 
 def write_comparison(page: str | Path, rows: Sequence[ComparisonRow], figure: str = "") -> bool:
@@ -118,15 +129,3 @@ def _span(values: Sequence[int]) -> str:
 def _counts(table: Table) -> list[int]:
     """Return the number of seeds of each head."""
     return [cells[ACCURACY.name].n for cells in table.values()]
-
-
-def _sentence(finding: Finding) -> str:
-    best = f"- {finding.dataset}, {finding.measure.name}: `{finding.best}` "
-    value = f"({finding.cell.text(finding.measure.digits)}) "
-    if not finding.level:
-        return f"{best}{value}is better than every other head."
-    return f"{best}{value}is better than every other head but {_names(finding.level)}."
-
-
-def _names(heads: Sequence[str]) -> str:
-    return ", ".join(f"`{head}`" for head in heads)
