@@ -5,8 +5,8 @@
 
 Tensors are fake, nothing is computed, and operators take the path of a GPU. Every PyTorch operator
 that is no view and no allocation counts once, a convolution's gradient once per tensor it is for,
-and every launch of a Triton kernel once. A library may launch several kernels for one operator, so
-the count is a lower bound. ``profile_step.py`` counts what a GPU really launches.
+and every launch of a Triton kernel once. The count is an estimate: a library may launch several
+kernels for one operator. ``profile_step.py`` counts what a GPU really launches.
 
 ``--step plain`` is the loop that users write: autocast, the recipe's loss, ``zero_grad``,
 ``backward`` and a fused optimizer. ``--step recipe`` is the step of our own loop, with its checks
