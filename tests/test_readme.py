@@ -48,7 +48,9 @@ def test_the_number_of_public_bugs_is_that_of_their_tests() -> None:
 def test_the_demo_table_names_every_routing() -> None:
     rows = re.findall(r"^\| ([\w-]+) \|.+\| [\d.]+ % \|$", README.read_text(), flags=re.MULTILINE)
     assert [f"demo/strokes-{name}" for name in rows] == [
-        n for n in RECIPES if n.startswith("demo/strokes")
+        name
+        for name, recipe in RECIPES.items()
+        if name.startswith("demo/strokes") and not recipe.targets
     ]
 
 

@@ -65,7 +65,12 @@ def classify(
     """
     if not isinstance(network, Network):
         raise UsageError(f"classify takes a torchcaps.Network, not {type(network).__name__}")
-    scores = _scores(network, network.preprocess(images))
+    if network.predicts == "numbers":
+        raise UsageError(
+            f"{network.name or type(network).__name__} predicts numbers and no classes: they are "
+            "the scores of what it returns, network(network.preprocess(images)).scores"
+        )
+    scores = compute_scores(network, network.preprocess(images))
     if threshold is None:
         chosen = predict(scores, top=network.n_objects if top is None else top)
     else:
@@ -73,7 +78,7 @@ def classify(
     return [_prediction(row, chosen[number], network) for number, row in enumerate(scores)]
 
 
-def _scores(network: Network, batch: Tensor) -> Tensor:
+def compute_scores(network: Network, batch: Tensor) -> Tensor:
     """Return the scores of a batch in evaluation mode, and restore the network's mode."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()

@@ -158,7 +158,9 @@ def test_a_nan_that_the_device_leaves_out_changes_no_weight(
     clip: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # as on a GPU, where scores of NaN are not refused
-    monkeypatch.setattr("torchcaps.train.step.right", lambda scores, *_: scores[:, 0] > 0)
+    monkeypatch.setattr(
+        "torchcaps.train.evaluation.score.right", lambda scores, *_: scores[:, 0] > 0
+    )
     recipe = replace(small(clip=clip), optimizer=Muon)
     network = build(recipe.network)
     optimizer, _ = make_optimizers(recipe, network, torch.device("cpu"))

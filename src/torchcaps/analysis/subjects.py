@@ -19,7 +19,7 @@ from torchcaps.data import (
     load,
     stream_key,
 )
-from torchcaps.errors import InputError
+from torchcaps.errors import InputError, UsageError
 from torchcaps.models import Network, load as load_network
 from torchcaps.preprocessing import Preprocessing
 from torchcaps.recipes import Measure, Recipe, get
@@ -119,6 +119,8 @@ def open_subject(
     """
     weights = find_weights(find_trained(Path(path)))
     network = load_network(weights, device=device)
+    if network.predicts == "numbers":
+        raise UsageError(f"{path} predicts numbers, and figures are drawn of classes only")
     is_run = (weights.parent / "run.json").is_file()
     folder = weights.parent if is_run else weights
     named = get(recipe) if isinstance(recipe, str) else recipe

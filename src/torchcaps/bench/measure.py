@@ -148,6 +148,8 @@ def random_batch(recipe: Recipe, net: Network, size: int, device: torch.device) 
     indices = torch.arange(size, device=device)
     if recipe.measure == "top1":
         return Batch(images, torch.randint(net.n_classes, (size,), device=device), indices)
+    if recipe.measure == "r2":
+        return Batch(images, torch.rand(size, net.n_classes, device=device), indices)
     labels = torch.rand(size, net.n_classes, device=device).argsort(1)[:, :2]
     return Batch(images, labels, indices, torch.rand(size, 2, *net.image_shape, device=device))
 

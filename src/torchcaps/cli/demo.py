@@ -61,7 +61,8 @@ def _choose(names: list[str]) -> list[str]:
     """Return the routings that are named, or all of them."""
     from torchcaps.recipes import RECIPES
 
-    known = [name.partition("strokes-")[2] for name in RECIPES if name.startswith("demo/strokes-")]
+    demos = [name for name, one in RECIPES.items() if not one.targets]
+    known = [name.partition("strokes-")[2] for name in demos if name.startswith("demo/strokes-")]
     for name in names:
         if name not in (*known, "all"):
             raise UsageError(f"there is no routing {name!r}: take {', '.join(known)} or all")

@@ -22,13 +22,18 @@ def describe_scores(scores: Mapping[str, Mapping[str, Any]], data: Path | None) 
         source = f" (weights of {weights})" if name in RECIPES and weights != name else ""
         if value.get("looks_inverted"):
             typer.echo(f"{name}: the images of {data} {INVERTED}", err=True)
-        lines.append(f"{name}{source}: {value['percent']:.2f} % of {value['images']:,} images")
+        unit = "% R² on" if "r2" in value else "% of"
+        lines.append(f"{name}{source}: {value['percent']:.2f} {unit} {value['images']:,} images")
         lines.extend(_metric_lines(value))
     return "\n".join(lines)
 
 
 def _metric_lines(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of one network's metrics; none for images of several objects."""
+    if "r2" in scores:
+        yield ""
+        yield f"  {'number':20} {'R²':>8}"
+        yield from (f"  {name[:20]:20} {100 * r2:6.2f} %" for name, r2 in scores["r2"].items())
     if "per_class" not in scores:
         return
     yield (

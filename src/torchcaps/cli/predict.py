@@ -45,7 +45,7 @@ def predict(
     device: Device = "auto",
     recipe: OwnRecipe = None,
 ) -> None:
-    """Classify image files with a trained network."""
+    """Classify image files with a trained network, or print the numbers that it predicts."""
     from torchcaps.inference import classify
     from torchcaps.train.evaluation.trained import find_trained, load_trained
     from torchcaps.train.process import choose_device
@@ -54,16 +54,22 @@ def predict(
         raise UsageError(f"{save_poses} must end in .npz")
     load_own(recipe)
     network = load_trained(find_trained(run), device=choose_device(device))
+    if network.predicts == "numbers" and top is not None:
+        raise UsageError(f"{run} predicts numbers and no classes: leave out --top")
     paths, pixels = _read(network, images)
     if not paths:
         raise typer.Exit(1)
     if invert:
         pixels = 255 - pixels
     _warn_of_inverted(network, pixels, invert)
-    predictions = classify(network, pixels, top=top)
+    are_numbers = network.predicts == "numbers"
+    predictions = [] if are_numbers else classify(network, pixels, top=top)
     if save_poses is not None:
         _write_poses(network, pixels, paths, save_poses)
-    _print_predictions(paths, predictions, as_json)
+    if are_numbers:
+        _print_numbers(network, pixels, paths, as_json)
+    else:
+        _print_predictions(paths, predictions, as_json)
     if len(paths) < len(images):
         raise typer.Exit(1)
 
@@ -79,6 +85,26 @@ def _print_predictions(
     for path, prediction in pairs:
         scored = zip(prediction.classes, prediction.scores, strict=True)
         typer.echo(f"{path}: " + ", ".join(f"{name} ({score:.3f})" for name, score in scored))
+
+
+def _print_numbers(
+    network: "Network", pixels: "Tensor", paths: Sequence[Path], as_json: bool
+) -> None:
+    """Print the predicted numbers of each image with their names."""
+    from torchcaps.inference import compute_scores
+
+    names = network.class_names or tuple(map(str, range(network.n_classes)))
+    scores = compute_scores(network, network.preprocess(pixels)).tolist()
+    rows = [
+        {"image": str(path), "numbers": dict(zip(names, row, strict=True))}
+        for path, row in zip(paths, scores, strict=True)
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for path, row in zip(paths, scores, strict=True):
+        named = zip(names, row, strict=True)
+        typer.echo(f"{path}: " + ", ".join(f"{name} {number:.3f}" for name, number in named))
 
 
 def _read(network: "Network", images: Sequence[Path]) -> "tuple[list[Path], Tensor]":

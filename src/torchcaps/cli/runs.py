@@ -111,7 +111,7 @@ def train(
     folders = _folders(chosen.name, range(seed, seed + seeds), out)
     rows = _run_seeds(chosen, options, folders, quiet=as_json or not leads)
     if leads:
-        _print_rows(rows, as_json)
+        _print_rows(rows, as_json, "% R²" if chosen.targets else "%")
     if leads and not as_json and chosen.ensemble > 1 and seeds > 1:
         own_recipe = chosen if is_recipe_file(recipe) else None
         _print_ensemble([*folders.values()], own_recipe, data_dir, data, device)
@@ -146,18 +146,18 @@ def _folders(recipe: str, seeds: range, out: Path | None) -> dict[int, Path]:
     return {seed: out / f"seed{seed}" if len(seeds) > 1 else out for seed in seeds}
 
 
-def _print_rows(rows: "list[AccuracyRow]", as_json: bool) -> None:
+def _print_rows(rows: "list[AccuracyRow]", as_json: bool, unit: str) -> None:
     """Print a line for each run and the mean of several, or JSON."""
     if as_json:
         data = [row.to_dict() for row in rows]
         typer.echo(json.dumps(data if len(data) > 1 else data[0], indent=2))
         return
     for row in rows:
-        typer.echo(_line(row))
+        typer.echo(_line(row, unit))
     scores = [row.test for row in rows if row.test is not None]
     if len(scores) > 1:
         std = statistics.stdev(scores)
-        typer.echo(f"mean {statistics.mean(scores):.2f} % +- {std:.2f}, {len(scores)} seeds")
+        typer.echo(f"mean {statistics.mean(scores):.2f} {unit} +- {std:.2f}, {len(scores)} seeds")
 
 
 def _print_ensemble(
@@ -174,11 +174,11 @@ def _print_ensemble(
     typer.echo(f"ensemble of {len(folders)}: {scores['ensemble']['percent']:.2f} %")
 
 
-def _line(row: "AccuracyRow") -> str:
-    validation = "" if row.validation is None else f", validation {row.validation:.2f} %"
+def _line(row: "AccuracyRow", unit: str) -> str:
+    validation = "" if row.validation is None else f", validation {row.validation:.2f} {unit}"
     paper = "" if row.paper is None else f" (paper {row.paper:.2f} %)"
     modified = f", modified: {row.modified}" if row.modified else ""
-    test = "no test images" if row.test is None else f"test {row.test:.2f} %"
+    test = "no test images" if row.test is None else f"test {row.test:.2f} {unit}"
     return (
         f"{row.recipe} seed {row.seed}: {test}{paper}{validation}, "
         f"{row.parameters:,} parameters, {row.seconds:.0f} s{modified}"

@@ -4,7 +4,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,6 +69,9 @@ class Samples(Dataset[tuple[Tensor, Tensor]], ABC):
     ``samples[i]`` is image i, float in 0..1 ``[c h w]``, and its label. Samples that are drawn on
     demand are those of seed 0 and epoch 0. `TorchDataset` adds transforms and new draws.
     """
+
+    annotation_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Names of an annotation's numbers, for annotations of several numbers."""
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -54,6 +54,8 @@ class Explored:
     """
 
     def __init__(self, network: Network) -> None:
+        if network.predicts == "numbers":
+            raise UsageError(f"{network.name} predicts numbers, and the page shows classes only")
         self.network = network.eval()
         self.traced = Traced(network)
         self.input_shape: tuple[int, ...] = self.traced.input_shape

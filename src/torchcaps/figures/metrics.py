@@ -27,7 +27,10 @@ def draw_metrics(scores: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """
     shown = {name: value for name, value in scores.items() if "per_class" in value}
     if not shown:
-        raise InputError("there is no confusion matrix to draw: every image has several objects")
+        reason = "every image has several objects"
+        if any("r2" in value for value in scores.values()):
+            reason = "the network predicts numbers"
+        raise InputError(f"there is no confusion matrix to draw: {reason}")
     figure, axes = blank(10.5, 4.8 * len(shown), rows=len(shown), columns=2)
     for number, (name, value) in enumerate(shown.items()):
         _draw_confusion(figure, axes[2 * number], value, name)

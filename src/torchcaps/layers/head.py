@@ -27,20 +27,27 @@ class CapsuleHead(nn.Module):
     discriminative: margin loss), activations (EM: spread loss) or agreement (pairwise:
     cross-entropy).
 
+    With ``outputs=k`` the head predicts k numbers instead: a linear layer reads them from the poses
+    of all class capsules, and ``scores`` ``[b k]`` are these numbers. Train them with a squared
+    error.
+
     Args:
         in_channels: channels of the features.
-        n_classes: classes.
+        n_classes: classes; with ``outputs`` the number of capsules that are read.
         routing: a routing class, or a partial of one.
         n_types: types of primary capsules.
         d: size of all poses.
         matrix: read poses as square matrices, with d times fewer weights.
         coordinates: add the position of a child to its vote; None does so where it suits the
             routing; see :class:`ClassCapsules`.
+        outputs: numbers to predict from the poses; None scores the classes.
 
     Example:
         >>> head = tc.CapsuleHead(64, n_classes=7)
         >>> head(torch.rand(2, 64, 8, 8)).scores.shape
         torch.Size([2, 7])
+        >>> tc.CapsuleHead(64, n_classes=4, outputs=3)(torch.rand(2, 64, 8, 8)).scores.shape
+        torch.Size([2, 3])
     """
 
     def __init__(
@@ -53,9 +60,12 @@ class CapsuleHead(nn.Module):
         d: int = 16,
         matrix: bool = True,
         coordinates: bool | None = None,
+        outputs: int | None = None,
     ) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, n_classes=n_classes, n_types=n_types, d=d)
+        if outputs is not None:
+            check_sizes(outputs=outputs)
         self.classes = ClassCapsules(
             n_types, n_classes, d, d, routing=routing, matrix=matrix, coordinates=coordinates
         )
@@ -63,11 +73,15 @@ class CapsuleHead(nn.Module):
         if built.weight_std is not None:
             nn.init.normal_(self.classes.weight, std=built.weight_std)
         self.primary = PrimaryCapsules.below(built, in_channels, n_types, d)
-        self.classifier = nn.Linear(d, 1) if built.scores_by == "logit" else None
+        is_classifier = outputs is None and built.scores_by == "logit"
+        self.classifier = nn.Linear(d, 1) if is_classifier else None
+        self.readout = None if outputs is None else nn.Linear(n_classes * d, outputs)
         self.in_channels = in_channels
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Output:
         """Return scores ``[b n]``, class capsules and their couplings ``[b (h w i) n]``.
+
+        With ``outputs=k`` the scores ``[b k]`` are the predicted numbers.
 
         Args:
             features: a map ``[b c h w]`` or tokens ``[b n c]``.
@@ -92,6 +106,8 @@ class CapsuleHead(nn.Module):
         scores = routed.activations
         if self.classifier is not None:
             scores = self.classifier(routed.poses).squeeze(-1)
+        if self.readout is not None:
+            scores = self.readout(routed.poses.flatten(1))
         return Output(scores, Capsules(routed.poses, routed.activations), (routed.couplings,))
 
 

@@ -1,13 +1,21 @@
 """Networks for a laptop's processor: one of every routing for images, and one for signals."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, Output
 from torchcaps.errors import InputError
-from torchcaps.layers import Decoder, FullyConnectedDecoder, LinearCapsules, PrimaryCapsules
+from torchcaps.layers import (
+    CapsuleHead,
+    Decoder,
+    FullyConnectedDecoder,
+    LinearCapsules,
+    PrimaryCapsules,
+)
 from torchcaps.models.entry import MNIST, Entry
 from torchcaps.models.network import ImageShape, Network
 from torchcaps.models.parts.heads import class_layer
@@ -27,6 +35,13 @@ TUNED: dict[str, RoutingFactory] = {
 DEMO_ROUTINGS: dict[str, RoutingFactory] = {**ROUTINGS, **TUNED}
 """The routing of each demo network: the defaults of its class, but for those tuned here."""
 
+
+POSE_MEAN = (0.0, 0.0, 0.0, 0.95, 0.95, 0.0, 2.52)
+POSE_STD = (1.617, 1.617, 11.55, 0.1155, 0.1155, 0.1732, 0.6466)
+"""Mean and standard deviation of the poses of `strokes`: pixels, degrees, factors and x per y."""
+
+N_CAPSULES = 10
+"""Class capsules that `PoseCapsNet` reads."""
 
 SHORTEST_SIGNAL = 32
 """Values of the shortest signal that passes the convolutions."""
@@ -135,11 +150,61 @@ class SignalCapsNet(Network):
         return Output(scores, Capsules(routed.poses, scores), returned)
 
 
+@final
+class PoseCapsNet(Network):
+    """Two convolutions and a capsule head that predicts numbers, such as the pose of a digit.
+
+    ``scores`` are the numbers in their own units.
+
+    Args:
+        image_shape: channels, height and width of the images.
+        n_classes: how many numbers.
+        mean: mean of each number over the training images.
+        std: standard deviation of each number over the training images.
+    """
+
+    predicts = "numbers"
+
+    def __init__(
+        self,
+        image_shape: ImageShape,
+        n_classes: int,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+    ) -> None:
+        super().__init__(image_shape, n_classes)
+        if not len(mean) == len(std) == n_classes:
+            raise InputError(f"this network predicts {len(mean)} numbers, not {n_classes}")
+        self.backbone = nn.Sequential(
+            nn.Conv2d(image_shape[0], 16, 5, stride=2, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 5, stride=2, padding=2),
+            nn.ReLU(),
+        )
+        self.head = CapsuleHead(32, N_CAPSULES, n_types=8, outputs=n_classes)
+        self.mean = nn.Buffer(torch.tensor(mean))
+        self.std = nn.Buffer(torch.tensor(std))
+
+    def forward(
+        self, images: Tensor, targets: Tensor | None = None, *, couplings: bool = False
+    ) -> Output:
+        """Return the numbers as scores, and the capsules that they are read from."""
+        output: Output = self.head(self.backbone(self.checked(images)))
+        numbers = output.scores * self.std + self.mean
+        return output._replace(scores=numbers, couplings=output.couplings if couplings else ())
+
+
 def networks() -> dict[str, Entry]:
-    """Return one small network per routing, and the network of the `waveforms` data set."""
+    """Return one small network per routing, and those of poses and of the `waveforms` data set."""
     small = {
         f"strokes-{name}": Entry(partial(SmallCapsNet, routing=routing), MNIST)
         for name, routing in DEMO_ROUTINGS.items()
     }
     signals = partial(SignalCapsNet, routing=DynamicRouting)
-    return {**small, "waveforms": Entry(signals, (1, 1, 256), 8)}
+    poses = partial(PoseCapsNet, mean=POSE_MEAN, std=POSE_STD)
+    return {
+        **small,
+        "strokes-pose": Entry(poses, MNIST, len(POSE_MEAN)),
+        "waveforms": Entry(signals, (1, 1, 256), 8),
+    }

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, final
+from typing import Any, ClassVar, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,10 @@ class Network(nn.Module, ABC):
 
     n_objects: int = 1
     """Number of objects in one image."""
+
+    predicts: ClassVar[Literal["classes", "numbers"]] = "classes"
+    """Meaning of the scores. Of numbers, ``n_classes`` counts them and ``class_names`` names
+    them."""
 
     def __init__(self, image_shape: ImageShape, n_classes: int) -> None:
         super().__init__()
@@ -208,7 +212,10 @@ class Classifier(Network):
 
 @final
 class Ensemble(nn.Module):
-    """Several networks as one that sums their scores (Sabour 2017, section 7)."""
+    """Several networks as one that sums their scores (Sabour 2017, section 7).
+
+    Predicted numbers are averaged.
+    """
 
     def __init__(self, networks: Iterable[Network]) -> None:
         super().__init__()
@@ -222,12 +229,15 @@ class Ensemble(nn.Module):
             raise InputError("the networks of an ensemble must have the same classes")
         if len({network.image_shape for network in members}) > 1:
             raise InputError("the networks of an ensemble must take images of the same shape")
+        if len({network.predicts for network in members}) > 1:
+            raise InputError("an ensemble predicts either classes or numbers")
+        self.predicts = members[0].predicts
         self.networks = nn.ModuleList(members)
 
     def forward(self, images: Tensor) -> Output:
-        """Return the summed scores of images."""
-        scores = [network(images).scores for network in self.networks]
-        return Output(torch.stack(scores).sum(dim=0))
+        """Return the summed scores, or the mean numbers, of images."""
+        scores = torch.stack([network(images).scores for network in self.networks])
+        return Output(scores.mean(dim=0) if self.predicts == "numbers" else scores.sum(dim=0))
 
 
 def predict(

@@ -14,12 +14,14 @@ from torchcaps.errors import UsageError, suggest
 from torchcaps.recipes.losses import Loss, cross_entropy
 from torchcaps.recipes.schedules import Schedule, constant
 
-Measure = Literal["top1", "top2", "threshold"]
-"""When an image is classified correctly.
+Measure = Literal["top1", "top2", "threshold", "r2"]
+"""When an image is classified correctly, or how well numbers are predicted.
 
 - "top1": the best class is its label.
 - "top2": the two best classes are its two labels (Sabour's MultiMNIST).
 - "threshold": its labels are the classes with a sigmoid above one half (DiverseMultiMNIST).
+- "r2": the coefficient of determination in place of an accuracy: R² = 1 - squared error / variance,
+  its mean over the numbers, in percent. A negative mean counts as 0.
 """
 
 Setting = bool | int | float | str | None
@@ -85,7 +87,9 @@ class Recipe:
         test_draws: how often a generated test set, such as MultiMNIST's pairs, is drawn for its
             score. One draw of 10,000 pairs has a standard error of 0.2 points at 95 %, ten draws
             have 0.07.
-        measure: when an image is classified correctly.
+        measure: when an image is classified correctly; "r2" for a recipe with ``targets``.
+        targets: annotation of the data set whose numbers are predicted, such as "pose" of strokes;
+            empty for the labels.
         loss: function of scores, targets, step and label smoothing; see `torchcaps.recipes.losses`.
         label_smoothing: share of the target that is spread over all classes.
         reconstruction_weight: weight of the decoder's squared error; 0 trains no decoder.
@@ -136,6 +140,7 @@ class Recipe:
     validation_dataset: str = ""
     test_draws: int = setting(1, 1, 1000)
     measure: Measure = "top1"
+    targets: str = ""
     loss: Loss = cross_entropy
     label_smoothing: float = setting(0.0, 0, 0.999)
     reconstruction_weight: float = setting(0.0, 0)
@@ -181,6 +186,11 @@ class Recipe:
             if getattr(self, key) not in allowed:
                 names = ", ".join(allowed)
                 raise UsageError(f"{key} must be one of {names}, not {getattr(self, key)!r}")
+        if bool(self.targets) != (self.measure == "r2"):
+            raise UsageError(
+                "a recipe that predicts numbers names their annotation with targets and has the "
+                f"measure 'r2': {self.name} has {self.targets!r} and {self.measure!r}"
+            )
 
     def variant(self, name: str, **changes: Any) -> "Recipe":
         """Return this recipe under another name, with these fields changed."""

@@ -4,8 +4,15 @@ from functools import partial
 from typing import Any
 
 from torchcaps.data import Normalize, find
+from torchcaps.models.demo import POSE_STD
 from torchcaps.recipes.base import Published, Recipe
-from torchcaps.recipes.losses import cross_entropy, log_likelihood, margin, spread
+from torchcaps.recipes.losses import (
+    cross_entropy,
+    log_likelihood,
+    margin,
+    spread,
+    squared_error,
+)
 from torchcaps.recipes.schedules import one_cycle
 from torchcaps.recipes.tools.presets import DIGITS
 
@@ -22,9 +29,27 @@ MNIST: dict[str, Any] = {
 
 
 def demo() -> list[Recipe]:
-    """Return one recipe per routing on generated digits and on MNIST, and one on signals."""
+    """Return one recipe per routing on strokes and on MNIST, one of poses and one of signals."""
     strokes = _strokes()
-    return [*strokes, *(_on_mnist(recipe) for recipe in strokes), _waveforms()]
+    return [*strokes, *(_on_mnist(recipe) for recipe in strokes), _pose(), _waveforms()]
+
+
+def _pose() -> Recipe:
+    return Recipe(
+        "demo/strokes-pose",
+        "demo/strokes-pose",
+        "strokes",
+        Published("no paper", is_row=False),
+        targets="pose",
+        measure="r2",
+        loss=partial(squared_error, std=POSE_STD),
+        lr=6e-3,
+        schedule=partial(one_cycle, peak=0.3),
+        epochs=1,
+        batch_size=32,
+        limit=32_000,
+        precision="float32",
+    )
 
 
 def _waveforms() -> Recipe:

@@ -1,5 +1,7 @@
 """The papers' losses as functions of scores, targets, progress of the run and label smoothing."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -142,6 +144,42 @@ def binary_cross_entropy(
     soft = functional.multi_hot(targets, scores) * (1 - smoothing) + smoothing / 2
     loss = functional.binary_cross_entropy_loss(scores, soft)
     return loss / scores.shape[1] if mean else loss
+
+
+def squared_error(
+    scores: Tensor,
+    targets: Tensor,
+    *,
+    step: Tensor,
+    share: Tensor,
+    smoothing: float,
+    std: Sequence[float] | None = None,
+) -> Tensor:
+    """Return the mean squared error of predicted numbers.
+
+    Args:
+        scores: predicted numbers ``[b n]``.
+        targets: true numbers ``[b n]``.
+        step: see :class:`Loss`.
+        share: see :class:`Loss`.
+        smoothing: must be 0.
+        std: unit of each number's error, such as its standard deviation; None for ones.
+    """
+    _no_smoothing(smoothing, "squared error")
+    if targets.shape != scores.shape:
+        raise UsageError(
+            f"the squared error compares numbers {list(scores.shape)} with as many, not with "
+            f"{list(targets.shape)}"
+        )
+    errors = (scores - targets).unbind(dim=1)
+    units = std or [1.0] * len(errors)
+    return torch.stack([(e / s).square().mean() for e, s in zip(errors, units, strict=True)]).mean()
+
+
+def is_for_classes(loss: Loss) -> bool:
+    """Return whether a loss of this module takes classes and no numbers."""
+    function = loss.func if isinstance(loss, partial) else loss
+    return function is not squared_error and getattr(function, "__module__", None) == __name__
 
 
 def _no_smoothing(smoothing: float, name: str) -> None:

@@ -13,6 +13,7 @@ from torchcaps.errors import UsageError
 from torchcaps.models import Network, build
 from torchcaps.models.weights.transfer import transfer
 from torchcaps.recipes import Recipe
+from torchcaps.recipes.losses import is_for_classes
 from torchcaps.train.compiling import compiled
 from torchcaps.train.evaluation.evaluator import NORMS
 from torchcaps.train.evaluation.trained import find_trained, load_trained
@@ -29,6 +30,7 @@ def check_recipe(recipe: Recipe) -> None:
         raise UsageError(f"train takes a Recipe, not {recipe!r}: get one with {hint}")
     with torch.device("meta"):
         network = build(recipe.network, iterations=recipe.iterations)
+    check_targets(recipe, network)
     if recipe.label_smoothing:
         scores, targets = torch.zeros(1, network.n_classes), torch.zeros(1, dtype=torch.long)
         recipe.loss(
@@ -50,6 +52,20 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.norm_batch and not any(isinstance(m, nn.BatchNorm2d) for m in network.modules()):
         raise UsageError(
             f"{recipe.network} has no batch normalization of feature maps: norm_batch must be 0"
+        )
+
+
+def check_targets(recipe: Recipe, network: Network) -> None:
+    """Refuse a network or a loss of classes for numbers, and the other way round."""
+    wanted = "numbers" if recipe.targets else "classes"
+    if network.predicts != wanted:
+        raise UsageError(
+            f"{recipe.name} is about {wanted} and {network.name} predicts {network.predicts}: "
+            "choose a network that fits, or set the targets of the recipe"
+        )
+    if recipe.targets and is_for_classes(recipe.loss):
+        raise UsageError(
+            f"{recipe.name} predicts numbers and its loss is for classes: take squared_error"
         )
 
 

@@ -56,6 +56,44 @@ class First:
         return self.source.draw(samples, draws)
 
 
+class Annotated:
+    """A data set whose labels are the numbers of an annotation, as floats ``[b n]``.
+
+    Args:
+        source: a set with this annotation: one number or a row of numbers for each image.
+        annotation: name of the annotation.
+    """
+
+    def __init__(self, source: _Set, annotation: str) -> None:
+        first = torch.zeros(1, dtype=torch.long, device=source.device)
+        notes = Batches(source, 1).batch(first).annotations
+        numbers = {name: value for name, value in notes.items() if value.dim() <= 2}
+        if annotation not in numbers:
+            raise UsageError(
+                f"{source.name} has no annotation {annotation!r} of numbers that could be "
+                f"predicted: it has {', '.join(numbers) or 'none'}"
+            )
+        width = numbers[annotation].flatten().numel()
+        names = tuple(f"{annotation} {n + 1}" for n in range(width))
+        self.source = source
+        self.annotation = annotation
+        self.names = source.annotation_names.get(annotation, names if width > 1 else (annotation,))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the samples."""
+        return self.source.device
+
+    def draw(self, samples: Tensor, draws: Draws) -> Batch:
+        """Return the samples of these indices."""
+        batch = self.source.draw(samples, draws)
+        numbers = batch.annotations[self.annotation].float()
+        return batch._replace(labels=numbers.reshape(len(samples), -1))
+
+
 @dataclass(frozen=True)
 class Sources:
     """The sets of a run on its device; validation and test are None where there is none.
@@ -64,7 +102,7 @@ class Sources:
         train: images to train on.
         validation: held-out images that choose the epoch.
         test: images that are scored once, at the end.
-        classes: name of each label.
+        classes: name of each label, or of each number that is predicted.
         image_shape: shape of the images as the network sees them.
         train_transforms: transforms of training images.
         test_transforms: transforms of the others.
@@ -147,17 +185,21 @@ def _make_sources(
     device: torch.device,
 ) -> Sources:
     """Move the images to the device, and measure what a network needs to know of them."""
-    train, validation, test = (None if part is None else part.to(device) for part in parts)
+    whole, held_out, unseen = (None if part is None else part.to(device) for part in parts)
+    assert whole is not None
+    train, validation, test = (
+        None if part is None else _labelled(part, recipe) for part in (whole, held_out, unseen)
+    )
     assert train is not None
     first = torch.zeros(1, dtype=torch.long, device=device)
     sample = Batches(train, 1, transforms=transforms[1]).batch(first)
     channels, height, width = sample.images.shape[1:]
-    draws = recipe.test_draws if isinstance(test, FromDigits) else 1
+    draws = recipe.test_draws if isinstance(unseen, FromDigits) else 1
     return Sources(
         _first(train, recipe.limit),
         None if validation is None else _first(validation, recipe.test_limit),
         None if test is None else _first(test, recipe.test_limit),
-        train.classes,
+        train.names if isinstance(train, Annotated) else whole.classes,
         (channels, height, width),
         *transforms,
         draws,
@@ -180,6 +222,11 @@ def first_pixels(source: Source) -> Tensor:
     """Return the first 100 images before their transforms, as floats in 0..1."""
     samples = torch.arange(min(100, len(source)), device=source.device)
     return Batches(source, 100).batch(samples).images
+
+
+def _labelled(source: _Set, recipe: Recipe) -> _Set | Annotated:
+    """Return a set with the labels that the recipe trains on."""
+    return Annotated(source, recipe.targets) if recipe.targets else source
 
 
 def _first(source: Source, count: int) -> Source:

@@ -161,6 +161,11 @@ def _read_parts(
     A folder without test images is scored on a held-out tenth, whatever the recipe does with its
     own images, unless the user asked for none or there are too few.
     """
+    if recipe.targets:
+        raise UsageError(
+            f"{recipe.name} predicts numbers ({recipe.targets}) and a folder of images names "
+            "classes: choose a recipe that predicts classes"
+        )
     if recipe.measure == "top2":
         raise UsageError(
             f"{recipe.name} looks for two objects in an image and a folder names one: "

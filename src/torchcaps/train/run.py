@@ -7,6 +7,8 @@ import time
 from dataclasses import asdict
 from typing import NoReturn
 
+from torch import Tensor
+
 from torchcaps.data import Batch, Batches, Source
 from torchcaps.errors import TorchcapsError, UsageError
 from torchcaps.models import Network
@@ -21,6 +23,7 @@ from torchcaps.train.checkpoint.state import Progress, capture, restore, share_c
 from torchcaps.train.diagnose import find_cause
 from torchcaps.train.evaluation.diagnostics import diagnose_routing, diagnostic_images
 from torchcaps.train.evaluation.evaluator import Evaluator
+from torchcaps.train.evaluation.score import score_of
 from torchcaps.train.images import Sources
 from torchcaps.train.optimizers import lr_factor, set_lr
 from torchcaps.train.options import TrainOptions
@@ -67,6 +70,7 @@ class Run:
         self.sources = sources
         self.stop = stop
         self.reporter = (options.reporter if process.leads else None) or Reporter()
+        self.reporter.unit = "% R²" if recipe.measure == "r2" else "%"
         self.throughput = Throughput()
         self.batch_size = _batch_size(recipe, sources, process)
         self.batches = Batches(
@@ -193,7 +197,7 @@ class Run:
             self._save()
 
     def _now(self, epoch: int) -> Now:
-        loss, hits, count = self.step.meters.tolist()
+        loss, accuracy = self._read_meters(self.step.meters)
         images_left = (self.steps - self.progress.step) * self.batch_size
         rate = self.throughput.per_second
         return Now(
@@ -201,12 +205,17 @@ class Run:
             epochs=self.recipe.epochs,
             step=self.progress.step,
             steps=self.steps,
-            loss=loss / max(1, count),
-            accuracy=100 * hits / max(1, count),
+            loss=loss,
+            accuracy=accuracy,
             images_per_s=rate,
             peak_mib=peak_mib(self.process.device),
             seconds_left=math.inf if images_left and not rate else images_left / max(rate, 1e-9),
         )
+
+    def _read_meters(self, meters: Tensor) -> tuple[float, float]:
+        """Return the mean loss and the score in percent."""
+        loss, *sums, count = meters.tolist()
+        return loss / max(1, count), score_of(sums, count, self.recipe.measure).percent
 
     def _check_finite(self) -> None:
         try:
@@ -230,7 +239,7 @@ class Run:
 
     def _end_epoch(self, epoch: int) -> None:
         """Score, log and save an epoch whose steps are taken."""
-        loss, hits, count = self.process.sum(self.step.meters).tolist()
+        loss, accuracy = self._read_meters(self.process.sum(self.step.meters))
         self.progress.unscored = True
         test = self.validate(self.sources.test) if self.options.watch_test else None
         validation = self.validate(self.sources.validation)
@@ -241,8 +250,8 @@ class Run:
         point = CurvePoint(
             epoch=epoch + 1,
             step=self.progress.step,
-            loss=loss / max(1, count),
-            train=100 * hits / max(1, count),
+            loss=loss,
+            train=accuracy,
             validation=validation,
             test=test,
             lr=self.recipe.lr * lr_factor(self.recipe, clock),

@@ -15,7 +15,7 @@ from torchcaps.functional import reconstruction_loss
 from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.routing.base import Routing
-from torchcaps.train.evaluation.score import autocast, right, targets_of
+from torchcaps.train.evaluation.score import autocast, n_sums, sums_of, targets_of
 from torchcaps.train.optimizers import make_optimizers
 from torchcaps.train.process import Process
 from torchcaps.votes import Votes
@@ -71,8 +71,9 @@ class Step:
 
     def __post_init__(self) -> None:
         device = self.process.device
-        self.meters = torch.zeros(3, dtype=torch.float64, device=device)
-        """Sums of losses, right answers and images since the last reset."""
+        n = 2 + n_sums(self.recipe.measure, self.network.n_classes)
+        self.meters = torch.zeros(n, dtype=torch.float64, device=device)
+        """Sums of losses, of what the score needs, and of images since the last reset."""
         self.taken = torch.zeros((), device=device)
         """Steps taken, for losses and updates that depend on it inside a captured step."""
         self.stops = torch.zeros((), device=device)
@@ -174,11 +175,10 @@ class Step:
         return list(zip(parameters, gradients, strict=True))
 
     def _count(self, scores: Tensor, batch: Batch, loss: Tensor) -> None:
-        hits = right(scores.float(), targets_of(batch, scores.shape[1]), self.recipe.measure)
-        count = len(hits)
-        sums = torch.stack((loss * count, hits.sum(dtype=loss.dtype)))
-        self.meters[:2].add_(sums)
-        self.meters[2].add_(count)
+        targets, count = targets_of(batch, scores.shape[1]), len(scores)
+        sums = sums_of(scores.float(), targets, self.recipe.measure)
+        self.meters[:-1].add_(torch.cat(((loss * count)[None], sums)))
+        self.meters[-1].add_(count)
         self.taken.add_(1)
         self.count += 1
 

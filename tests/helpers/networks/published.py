@@ -9,6 +9,7 @@ from torchcaps.routing import RoutingFactory
 # Learned parameters, and all numbers including the running statistics of batch normalization where
 # a paper's framework counts those. The third column is the paper's own figure.
 COUNTS = [
+    ("demo/strokes-pose", 19_943, None, None),
     ("demo/waveforms", 157_152, None, None),
     ("sabour2017/mnist", 8_215_728, None, "8.2M"),
     ("sabour2017/mnist-plain", 6_804_384, None, "6.8M"),

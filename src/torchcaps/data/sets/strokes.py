@@ -4,8 +4,10 @@ Control points move a little for every sample, so that no two are alike. Nothing
 downloaded; a sample is the same on every machine.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from torchcaps.data.files import DataFolder
 from torchcaps.data.generated import Generated
 from torchcaps.data.random import Draws, stream_key
 from torchcaps.data.strokes.glyphs import GLYPHS
-from torchcaps.data.strokes.render import glyph_tables, render
+from torchcaps.data.strokes.render import POSE, glyph_tables, render
 
 COUNTS = {"train": 60_000, "validation": 6_000, "test": 10_000, "fit": 60_000}
 
@@ -65,6 +67,7 @@ class Strokes(Generated):
     """
 
     name = "strokes"
+    annotation_names: ClassVar[Mapping[str, tuple[str, ...]]] = {"pose": POSE}
 
     def __init__(
         self,

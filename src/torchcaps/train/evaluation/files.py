@@ -14,6 +14,7 @@ from torchcaps.models import Ensemble, Network
 from torchcaps.models.weights.files import describe
 from torchcaps.preprocessing import looks_inverted
 from torchcaps.recipes import Recipe, get
+from torchcaps.train.building import check_targets
 from torchcaps.train.evaluation.metrics import Tally
 from torchcaps.train.evaluation.score import score
 from torchcaps.train.evaluation.trained import (
@@ -46,7 +47,8 @@ def evaluate_files(
 ) -> dict[str, dict[str, Any]]:
     """Return the accuracy of each network by path, and of several together as ``"ensemble"``.
 
-    All networks are scored in float32. :class:`Metrics` are added for images of one object,
+    All networks are scored in float32. For predicted numbers the accuracy is the mean R² and
+    ``"r2"`` holds that of each number by name. :class:`Metrics` are added for images of one object,
     ``"weights"`` for shipped weights, ``"looks_inverted"`` for images like negatives of the others.
 
     Args:
@@ -125,9 +127,13 @@ def _score(
         draws=draws,
         on_batch=count,
     )
+    if result.right is None:
+        numbers = dict(zip(sources.classes, result.r2, strict=True))
+        return {"percent": result.percent, "images": result.images, "r2": numbers}
     metrics = tally.metrics(sources.classes)
     more = {} if metrics is None else metrics.to_dict()
-    return {"percent": result.percent, **result._asdict(), **more}
+    counts = {"right": result.right, "images": result.images}
+    return {"percent": result.percent, **counts, **more}
 
 
 def _check_request(split: str, draws: int | None) -> None:
@@ -175,7 +181,7 @@ def _common_recipe(
         recipes.append(other)
         same = all(
             getattr(other, key) == getattr(first, key)
-            for key in ("dataset", "test_dataset", "test_transforms", "measure")
+            for key in ("dataset", "test_dataset", "test_transforms", "measure", "targets")
         )
         # a weight file does not say what it was trained on
         description = description_of(file)
@@ -223,6 +229,7 @@ def _sources(
     if own_folder is not None:
         remedy = "give a folder that has them"
     for path, network in zip(paths, networks, strict=True):
+        check_targets(recipe, network)
         if network.image_shape != sources.image_shape or network.n_classes != sources.n_classes:
             raise UsageError(
                 f"{path} takes images {network.image_shape} of {network.n_classes} classes; the "

@@ -56,7 +56,7 @@ class Tally:
         self.labels: list[Tensor] = []
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
-        """Add a batch; images of several objects are left out."""
+        """Add a batch; images of several objects and those with numbers are left out."""
         if labels.dim() == 1:
             self.scores.append(scores.float().cpu() / self.summed)
             self.labels.append(labels.cpu())

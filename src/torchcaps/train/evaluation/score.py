@@ -1,4 +1,4 @@
-"""The accuracy of a network on a set of images."""
+"""The accuracy of a network on a set of images, or the R² of the numbers that it predicts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,20 +16,28 @@ from torchcaps.train.process import Process
 
 
 class Score(NamedTuple):
-    """The number of images classified right, and of all images scored."""
+    """The number of images classified right, and of all images scored.
 
-    right: int
+    Of predicted numbers, ``right`` is None and ``r2`` holds the R² of each.
+    """
+
+    right: int | None
     images: int
+    r2: tuple[float, ...] = ()
 
     @property
     def percent(self) -> float:
-        """Accuracy in percent."""
+        """Accuracy in percent, or the mean R² in percent, at least 0."""
+        if self.right is None:
+            return 100 * max(0.0, sum(self.r2) / max(1, len(self.r2)))
         return 100 * self.right / max(1, self.images)
 
 
 def targets_of(batch: Batch, n_classes: int) -> Tensor:
-    """Return a loss's targets: class numbers ``[b]``, or zeros and ones ``[b n]``."""
-    return batch.labels if batch.labels.dim() == 1 else batch.multi_hot(n_classes)
+    """Return a loss's targets: class numbers ``[b]``, zeros and ones ``[b n]``, or numbers."""
+    if batch.labels.dim() == 1 or batch.labels.is_floating_point():
+        return batch.labels
+    return batch.multi_hot(n_classes)
 
 
 def predictions(scores: Tensor, measure: Measure) -> Tensor:
@@ -49,6 +57,38 @@ def right(scores: Tensor, targets: Tensor, measure: Measure) -> Tensor:
     if targets.dim() == 1:
         targets = nn.functional.one_hot(targets, scores.shape[1])
     return (predicted == targets).all(dim=-1)
+
+
+def n_sums(measure: Measure, n_classes: int) -> int:
+    """Return how many sums :func:`sums_of` returns."""
+    return 3 * n_classes if measure == "r2" else 1
+
+
+def sums_of(scores: Tensor, targets: Tensor, measure: Measure) -> Tensor:
+    """Return what a batch adds to a score: right answers ``[1]``, or ``[3n]`` for R².
+
+    R² needs the sums of squared errors, of targets and of squared targets of each number.
+    """
+    if measure != "r2":
+        return right(scores, targets, measure).sum(dtype=torch.float64)[None]
+    errors, numbers = (scores - targets).double(), targets.double()
+    return torch.stack([errors.square(), numbers, numbers.square()]).sum(dim=1).flatten()
+
+
+def score_of(sums: Sequence[float], images: float, measure: Measure) -> Score:
+    """Return the score of these sums over so many images.
+
+    R² is 1 - squared error / variance, and 0 for a number that never varies.
+    """
+    if measure != "r2":
+        return Score(round(sums[0]), int(images))
+    n = len(sums) // 3
+    r2 = []
+    for error, total, squares in zip(sums[:n], sums[n : 2 * n], sums[2 * n :], strict=True):
+        variation = squares - total**2 / max(1, images)
+        varies = variation > 1e-9 * squares
+        r2.append(1 - error / variation if varies else 0.0)
+    return Score(None, int(images), tuple(r2))
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -97,8 +137,8 @@ def score(
     Args:
         network: maps images to an output with ``scores``.
         source: a data set on the process's device.
-        measure: when an image counts as right.
-        n_classes: number of classes.
+        measure: when an image counts as right, or "r2" for numbers.
+        n_classes: number of classes or of numbers.
         process: this process.
         transforms: transforms of the images.
         precision: precision of the forward pass, as in a recipe.
@@ -115,14 +155,14 @@ def score(
         shard=(process.rank, process.world),
     )
     device = process.device
-    total = torch.zeros(2, dtype=torch.long, device=device)
+    total = torch.zeros(n_sums(measure, n_classes) + 1, dtype=torch.float64, device=device)
     with torch.no_grad(), autocast(device, precision), tensor_float(device, precision):
         for batch in chain.from_iterable(map(batches.epoch, range(draws))):
             scores = network(batch.images).scores
-            hits = right(scores.float(), targets_of(batch, n_classes), measure)
-            total[0] += hits.sum()
-            total[1] += len(hits)
+            total[:-1] += sums_of(scores.float(), targets_of(batch, n_classes), measure)
+            total[-1] += len(scores)
             on_batch(scores, batch.labels)
             if stopping():
                 break
-    return Score(*process.sum(total).tolist())
+    *sums, images = process.sum(total).tolist()
+    return score_of(sums, images, measure)

@@ -39,6 +39,9 @@ class Reporter:
     every = 3600.0
     """Seconds between reports within an epoch; each one waits for the device."""
 
+    unit = "%"
+    """Unit of the scores."""
+
     def now(self, now: Now) -> None:
         """Report the state between two steps."""
 
@@ -64,7 +67,7 @@ class Lines(Reporter):
         """Write the state as one line."""
         self.say(
             f"epoch {now.epoch}/{now.epochs}  step {now.step}/{now.steps}  loss {now.loss:.4f}  "
-            f"train {now.accuracy:.2f} %  {now.images_per_s:,.0f} images/s  "
+            f"train {now.accuracy:.2f} {self.unit}  {now.images_per_s:,.0f} images/s  "
             f"{now.peak_mib:,} MiB  {_left(now.seconds_left)} left"
         )
 
@@ -72,9 +75,9 @@ class Lines(Reporter):
         """Write the epoch as one line."""
         parts = (
             ("loss", point.loss, ".4f", ""),
-            ("train", point.train, ".2f", " %"),
-            ("validation", point.validation, ".2f", " %"),
-            ("test", point.test, ".2f", " %"),
+            ("train", point.train, ".2f", f" {self.unit}"),
+            ("validation", point.validation, ".2f", f" {self.unit}"),
+            ("test", point.test, ".2f", f" {self.unit}"),
             ("lr", point.lr, ".3g", ""),
             ("", point.images_per_s, ",.0f", " images/s"),
             ("", point.seconds, ".1f", " s"),
@@ -105,7 +108,7 @@ class Bar(Reporter):
             TextColumn("{task.fields[epoch]}/{task.fields[epochs]}"),
             BarColumn(bar_width=None),
             TextColumn("loss {task.fields[loss]:.3f}"),
-            TextColumn("train {task.fields[accuracy]:.1f} %"),
+            TextColumn("train {task.fields[accuracy]:.1f} {task.fields[unit]}"),
             TextColumn("{task.fields[validation]}{task.fields[images_per_s]:,.0f}/s"),
             TextColumn("{task.fields[peak_mib]:,} MiB"),
             TimeRemainingColumn(compact=True),
@@ -115,7 +118,7 @@ class Bar(Reporter):
 
     def now(self, now: Now) -> None:
         """Move the bar."""
-        fields: dict[str, Any] = {**now._asdict(), "validation": self.validation}
+        fields: dict[str, Any] = {**now._asdict(), "validation": self.validation, "unit": self.unit}
         step, steps = fields.pop("step"), fields.pop("steps")
         if self.task is None:
             self.task = self.progress.add_task("train", total=steps, **fields)
@@ -125,7 +128,7 @@ class Bar(Reporter):
     def epoch(self, point: CurvePoint) -> None:
         """Show the validation accuracy from now on."""
         if point.validation is not None:
-            self.validation = f"val {point.validation:.1f} % "
+            self.validation = f"val {point.validation:.1f} {self.unit} "
 
     def say(self, text: str) -> None:
         """Print the message above the bar."""
