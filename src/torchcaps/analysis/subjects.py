@@ -129,10 +129,10 @@ def open_subject(
     own_folder = None if recipe is not None else described.get("data")
     classes = described.get("classes") or ()
     like = network.preprocessing if recipe is None and described.get("from") else None
-    skip_bad = bool(described.get("skip_bad"))
-    where = torch.device(device)
-    images = _images(chosen, own_folder, classes, data_dir, where, skip_bad, like)
-    source, transforms, split = images
+    skip_bad, where = bool(described.get("skip_bad")), torch.device(device)
+    source, transforms, split = _images(
+        chosen, own_folder, classes, data_dir, where, skip_bad, like
+    )
     if own_folder is not None and split == "held-out":
         check_held_out(folder, Path(own_folder))
     first = torch.zeros(1, dtype=torch.long, device=device)
