@@ -14,7 +14,7 @@ from PIL import Image
 import helpers.data.files as files
 from torchcaps.data import (
     FileFormatError,
-    describe_folder,
+    describe_own,
     image_folder as folder,
     load,
     load_folder,
@@ -308,7 +308,7 @@ def test_a_link_to_nowhere_is_named_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "a" / "2.png").symlink_to(tmp_path / "nowhere.png")
     with pytest.raises(FileFormatError, match=r"2\.png cannot be used: No such file"):
         load_folder(tmp_path)
-    assert describe_folder(tmp_path)["images"] == 2
+    assert describe_own(tmp_path)["images"] == 2
 
 
 def test_deep_and_huge_images_are_refused(tmp_path: Path) -> None:

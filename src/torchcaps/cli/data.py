@@ -28,7 +28,7 @@ def _name_or_folder(name: str) -> str | Path:
     try:
         return find(name).name
     except InputError:
-        return Path(name) if Path(name).is_dir() else name
+        return Path(name) if Path(name).exists() else name
 
 
 @data_app.command("list")
@@ -49,15 +49,15 @@ def data_list(
 
 @data_app.command("info")
 def data_info(
-    name: Annotated[str, typer.Argument(help="A data set that `list` shows, or a folder.")],
+    name: Annotated[str, typer.Argument(help="A data set that `list` shows, or your own images.")],
     root: DataDir = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Describe one data set and report missing files."""
-    from torchcaps.data import data_folder, find, load_folder, missing_files
+    from torchcaps.data import data_folder, find, load_own, missing_files
 
     if isinstance(_name_or_folder(name), Path):
-        _describe_folder(name, load_folder(name, skip_bad=skip_bad))
+        _describe_folder(name, load_own(name, skip_bad=skip_bad))
         return
     entry = find(name)
     missing = missing_files(entry.name, root)
@@ -77,7 +77,7 @@ def data_info(
 
 def _describe_folder(name: str, images: "ImageSet") -> None:
     """Print the classes and counts of a folder, and the sizes of its files."""
-    typer.echo(f"{name}: a folder of images, {len(images.classes)} classes")
+    typer.echo(f"{name}: images of your own, {len(images.classes)} classes")
     typer.echo(f"image   {'x'.join(map(str, images.images.shape[1:]))}")
     typer.echo(f"{'train':12}{len(images):>10,}")
     typer.echo(f"classes {' '.join(images.classes)}")
@@ -95,7 +95,7 @@ def _describe_folder(name: str, images: "ImageSet") -> None:
 
 @data_app.command("show")
 def data_show(
-    name: Annotated[str, typer.Argument(help="A data set that `list` shows, or a folder.")],
+    name: Annotated[str, typer.Argument(help="A data set that `list` shows, or your own images.")],
     split: Annotated[str, typer.Option(help="Split.")] = "train",
     count: Annotated[int, typer.Option(min=1, max=10_000, help="How many images.")] = 200,
     out: Annotated[Path | None, typer.Option(help="PNG file; default NAME-SPLIT.png.")] = None,
@@ -103,14 +103,14 @@ def data_show(
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a contact sheet, ordered by class, as a PNG."""
-    from torchcaps.data import contact_sheet, first_samples, load, load_folder, save_png
+    from torchcaps.data import contact_sheet, first_samples, load, load_own, save_png
 
     out = out or Path(f"{Path(name).name}-{split}.png")
     if out.suffix.lower() != ".png":
         raise InputError(f"{out} must end in .png: name it {out.with_suffix('.png').name}")
     source = _name_or_folder(name)
     if isinstance(source, Path):
-        loaded: Source = load_folder(source, split, skip_bad=skip_bad)
+        loaded: Source = load_own(source, split, skip_bad=skip_bad)
     else:
         loaded = load(source, split, root=root)
     images = first_samples(loaded, count)

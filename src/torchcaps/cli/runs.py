@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 RecipeName = Annotated[
     str, typer.Argument(help="A name that `torchcaps list` shows, or your FILE.py:NAME.")
 ]
-Data = Annotated[Path | None, typer.Option(help="Your own images, a folder per class.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Your own images: a folder per class, or arrays (.npz, .npy)."),
+]
 TestDraws = Annotated[
     int | None,
     typer.Option(min=1, help="Draws of a generated set such as MultiMNIST; default the recipe's."),

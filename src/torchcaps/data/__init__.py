@@ -8,6 +8,7 @@ for batch in Batches(train, 128, transforms=transforms).epoch(0):
     batch.images, batch.labels
 """
 
+from torchcaps.data.arrays import load_arrays as load_arrays
 from torchcaps.data.augment import (
     Affine as Affine,
     Brightness as Brightness,
@@ -35,12 +36,15 @@ from torchcaps.data.dataset import Batch as Batch, ImageSet as ImageSet
 from torchcaps.data.description import Description as Description
 from torchcaps.data.files import data_folder as data_folder
 from torchcaps.data.generated import FromDigits as FromDigits, Generated as Generated
-from torchcaps.data.image_folder import (
-    describe_folder as describe_folder,
-    folder_parts as folder_parts,
-    load_folder as load_folder,
+from torchcaps.data.image_folder import load_folder as load_folder
+from torchcaps.data.load import (
+    describe_own as describe_own,
+    find as find,
+    load as load,
+    load_own as load_own,
+    missing_files as missing_files,
+    own_parts as own_parts,
 )
-from torchcaps.data.load import find as find, load as load, missing_files as missing_files
 from torchcaps.data.random import Draws as Draws, stream_key as stream_key
 from torchcaps.data.readers.bytes import FileFormatError as FileFormatError
 from torchcaps.data.sets import SETS as SETS

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchcaps.checks import check_whole
 from torchcaps.data.dataset import ImageSet, Reading
 from torchcaps.data.readers.bytes import FileFormatError
+from torchcaps.data.readers.npy import fits_in_memory
 from torchcaps.errors import InputError, MissingFileError
 from torchcaps.preprocessing.images import channels_first, cover_and_crop, with_channels
 from torchcaps.preprocessing.picture import decode_image, measure_image
@@ -35,7 +36,6 @@ Files: TypeAlias = Sequence[tuple[Path, int]]
 """Image files with their labels."""
 
 MAX_LISTED = 20
-MEMORY_SHARE = 0.75
 
 
 def load_folder(
@@ -117,12 +117,8 @@ def _fit(
 
 def check_memory(shape: Sequence[int], item_bytes: int, path: Path) -> None:
     """Refuse images that would take more than three quarters of the machine's memory."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
-        return
     needed = prod(shape) * item_bytes
-    if needed > MEMORY_SHARE * memory:
+    if not fits_in_memory(needed):
         raise InputError(
             f"{path} has {shape[0]:,} images, which take {needed / 2**30:.0f} GiB of memory at "
             f"{'x'.join(map(str, shape[1:]))}: make them smaller, such as --set resize=64"

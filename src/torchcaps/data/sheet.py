@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from torchcaps.data.batches import Source
 from torchcaps.data.random import Draws, stream_key
+from torchcaps.errors import InputError
 from torchcaps.storage import write_bytes
 
 
@@ -21,7 +22,7 @@ def contact_sheet(images: Tensor, *, columns: int = 20, gap: int = 2) -> Tensor:
         images = torch.cat([images[:, :1], images[:, 1:]], -1)
     count, channels = images.shape[:2]
     if channels not in (1, 3) or not count:
-        raise ValueError(f"a sheet needs images of 1, 2 or 3 channels, not {list(images.shape)}")
+        raise InputError(f"a sheet needs images of 1, 2 or 3 channels, not {list(images.shape)}")
     columns = min(columns, count)
     rows = -(-count // columns)
     padding = images.new_zeros(rows * columns - count, *images.shape[1:])

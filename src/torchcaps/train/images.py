@@ -143,7 +143,7 @@ def load_sources(
     Args:
         recipe: the recipe, with its data set and transforms.
         root: the data folder; None for the default.
-        own_folder: a folder with one folder of images per class, in place of the recipe's data set.
+        own_folder: own images as :func:`torchcaps.data.load_own` reads them, not the recipe's.
         device: the device of the sets.
         trained_on: the images that the network was trained on: those of ``own_folder``, the
             recipe's, or those of another folder. They decide the normalization. In a folder without

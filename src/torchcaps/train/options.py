@@ -24,8 +24,8 @@ class TrainOptions:
         out: the run folder; by default ``runs/RECIPE/seedN``.
         device: "auto", "cpu", "cuda" or "cuda:N".
         data_dir: the data folder; by default ``TORCHCAPS_DATA`` or the platform's cache.
-        own_data: a folder of your images, one folder per class, in place of the recipe's data. The
-            network adapts to their size, channels and classes.
+        own_data: a folder of your images, one folder per class, or arrays that NumPy has saved, in
+            place of the recipe's data. The network adapts to their size, channels and classes.
         skip_bad: leave out files of ``own_data`` that are no images.
         start_from: a run folder, a weight file or the name of a recipe with pretrained weights. The
             run starts from the weights that fit and uses the preprocessing of that network.

@@ -1,4 +1,4 @@
-"""A user's folder of images: its training, validation and test part, labels and transforms."""
+"""A user's own images: their training, validation and test part, labels and transforms."""
 
 import re
 from collections import Counter
@@ -17,8 +17,8 @@ from torchcaps.data import (
     Normalize,
     Transform,
     find,
-    folder_parts,
-    load_folder,
+    load_own,
+    own_parts,
 )
 from torchcaps.errors import InputError, UsageError
 from torchcaps.models.network import ImageShape
@@ -49,12 +49,12 @@ def load_own_images(
     like: Preprocessing | None = None,
 ) -> tuple[Parts, Transforms]:
     """Load a user's folder, and fit the recipe's transforms; see `load_sources` for arguments."""
-    size, color = _requested_size(recipe), None
+    size, channels = _requested_size(recipe), None
     if like is not None:
-        size, color = size or like.size, {1: False, 3: True}.get(like.channels)
+        size, channels = size or like.size, like.channels
     elif image_shape is not None:
-        size, color = _fitting_size(recipe, image_shape, trained_on)
-    read = partial(load_folder, size=size, color=color, skip_bad=skip_bad)
+        size, channels = _fitting_size(recipe, image_shape, trained_on), image_shape[0]
+    read = partial(load_own, size=size, channels=channels, skip_bad=skip_bad)
     labeled = partial(_read_with_classes, classes, read) if classes else read
     parts = _read_parts(recipe, folder, unseen=trained_on != "own", read=labeled)
     train_transforms, test_transforms = normalize_like(recipe, like)
@@ -137,16 +137,16 @@ def _requested_size(recipe: Recipe) -> tuple[int, int] | None:
 
 def _fitting_size(
     recipe: Recipe, image_shape: ImageShape, trained_on: TrainedOn
-) -> tuple[tuple[int, int] | None, bool | None]:
-    """Return the size and color that fit images to a network; None leaves them as they are."""
-    channels, height, width = image_shape
+) -> tuple[int, int] | None:
+    """Return the size that fits images to a network; None leaves them as they are."""
+    _, height, width = image_shape
     size: tuple[int, int] | None = (height, width)
     if any(isinstance(transform, CenterCrop) for transform in recipe.test_transforms):
         shape = find(recipe.dataset).shape
         size = _requested_size(recipe)
         if trained_on == "recipe":
             size = (recipe.resize, recipe.resize) if recipe.resize else (shape[1], shape[2])
-    return size, {1: False, 3: True}.get(channels)
+    return size
 
 
 def _read_parts(
@@ -154,7 +154,7 @@ def _read_parts(
     folder: Path,
     *,
     unseen: bool = False,
-    read: Callable[..., ImageSet] = load_folder,
+    read: Callable[..., ImageSet] = load_own,
 ) -> Parts:
     """Read training, validation and test images; all are test images if they are unseen.
 
@@ -172,7 +172,7 @@ def _read_parts(
             "choose a recipe of another data set"
         )
     folder = folder.expanduser()
-    parts = folder_parts(folder)
+    parts = own_parts(folder)
     unscored = "test" not in parts and "hold_out" not in recipe.overridden
     hold_out = (recipe.hold_out or unscored) and not (unseen and "validation" not in parts)
     try:
@@ -208,7 +208,7 @@ def _read_with_classes(
     if labels is None:
         raise UsageError(
             f"{folder} has the classes {', '.join(images.classes)}, and the network was trained on "
-            f"{', '.join(classes)}: name the folders so, or 0 to {len(classes) - 1} in this order"
+            f"{', '.join(classes)}: name yours so, or 0 to {len(classes) - 1} in this order"
         )
     return replace(images, labels=torch.tensor(labels)[images.labels], classes=tuple(classes))
 
@@ -247,7 +247,8 @@ def _layout(folder: Path) -> str:
     """Describe the expected layout of a folder, and the actual one."""
     expected = (
         "Expected: FOLDER/CLASS/IMAGE.png, or FOLDER/train/CLASS/IMAGE.png and "
-        "FOLDER/test/CLASS/IMAGE.png, perhaps with FOLDER/validation/CLASS/IMAGE.png"
+        "FOLDER/test/CLASS/IMAGE.png, perhaps with FOLDER/validation/CLASS/IMAGE.png; or FILE.npz "
+        "with the arrays images and labels"
     )
     if not folder.is_dir():
         return expected
@@ -263,7 +264,7 @@ def _training_normalization(
     if trained_on == "recipe" or not any(isinstance(t, Normalize) for t in recipe.test_transforms):
         return None
     if isinstance(trained_on, Path):
-        if not trained_on.is_dir():
+        if not trained_on.exists():
             raise InputError(
                 f"the network was trained on {trained_on}, which is not there: other images are "
                 "normalized by its mean and standard deviation, so put it back"

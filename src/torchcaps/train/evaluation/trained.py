@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchcaps.data import CenterCrop, Channels, Normalize, describe_folder, find, folder_parts
+from torchcaps.data import CenterCrop, Channels, Normalize, describe_own, find, own_parts
 from torchcaps.errors import InputError, MissingFileError, UsageError
 from torchcaps.models import ZOO, Network, load
 from torchcaps.models.weights.facts import FACTS, record_training
@@ -195,9 +195,9 @@ def check_held_out(path: Path, own_folder: Path) -> None:
     Its every tenth image may be one that the network was trained on.
     """
     before = description_of(path).get("files_sha256")
-    if before is None or "validation" in folder_parts(own_folder):
+    if before is None or "validation" in own_parts(own_folder):
         return
-    if before != describe_folder(own_folder).get("files_sha256"):
+    if before != describe_own(own_folder).get("files_sha256"):
         raise UsageError(
             f"{own_folder} has images of other names or sizes than {path} was trained on, so its "
             "held-out images are unknown: restore them, or give test images with --data"

@@ -64,7 +64,7 @@ class Board:
             made = reconstructions.float()
             made = made.amax(dim=1) if made.dim() == 5 else made
             shown = torch.cat([shown, made])
-        if shown.shape[1] == 2:
+        if shown.shape[1] not in (1, 3):
             shown = shown[:, :1]
         rows = [torch.cat(list(part), dim=-1) for part in shown.split(8)]
         self.writer.add_image("images and reconstructions", torch.cat(rows, dim=-2), step)

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from torchcaps.data import describe_folder
+from torchcaps.data import describe_own
 from torchcaps.errors import InputError, UsageError
 from torchcaps.recipes import RECIPES, Recipe
 from torchcaps.results import AccuracyRow, CurvePoint, RoutingPoint
@@ -231,7 +231,7 @@ def describe_run(
     Args:
         recipe: the recipe.
         seed: the seed.
-        own_folder: the folder of the user's own images.
+        own_folder: the folder or file of the user's own images.
         skip_bad: whether files of this folder that are no images are left out.
         start_from: the weights that the run starts from.
     """
@@ -242,7 +242,7 @@ def describe_run(
     own_folder = own_folder.expanduser().resolve()
     # whether a tenth is held out where there is nothing else to score
     hold_out = recipe.hold_out or "hold_out" not in recipe.overridden
-    images = describe_folder(own_folder) if own_folder.is_dir() else {}
+    images = describe_own(own_folder)
     described = {**run, "data": str(own_folder), "hold_out": hold_out, **images}
     return {**described, "skip_bad": True} if skip_bad else described
 
