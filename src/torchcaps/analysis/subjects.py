@@ -123,15 +123,13 @@ def open_subject(
         raise UsageError(f"{path} predicts numbers, and figures are drawn of classes only")
     is_run = (weights.parent / "run.json").is_file()
     folder = weights.parent if is_run else weights
-    named = get(recipe) if isinstance(recipe, str) else recipe
-    chosen = named or find_recipe(folder, network)
+    chosen = (get(recipe) if isinstance(recipe, str) else recipe) or find_recipe(folder, network)
     described = (RunFolder(folder).description() if is_run else None) or {}
     own_folder = None if recipe is not None else described.get("data")
-    classes = described.get("classes") or ()
+    classes, skip_bad = described.get("classes") or (), bool(described.get("skip_bad"))
     like = network.preprocessing if recipe is None and described.get("from") else None
-    skip_bad, where = bool(described.get("skip_bad")), torch.device(device)
     source, transforms, split = _images(
-        chosen, own_folder, classes, data_dir, where, skip_bad, like
+        chosen, own_folder, classes, data_dir, torch.device(device), skip_bad, like
     )
     if own_folder is not None and split == "held-out":
         check_held_out(folder, Path(own_folder))

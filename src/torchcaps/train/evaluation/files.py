@@ -47,9 +47,8 @@ def evaluate_files(
 ) -> dict[str, dict[str, Any]]:
     """Return the accuracy of each network by path, and of several together as ``"ensemble"``.
 
-    All networks are scored in float32. Numbers have their mean R², and ``"r2"`` by name.
-    :class:`Metrics` are added for images of one object, ``"weights"`` for shipped weights,
-    ``"looks_inverted"`` for images like negatives of the others.
+    All networks are scored in float32. :class:`Metrics` are added for images of one object, ``"r2"``
+    for numbers, ``"weights"`` for shipped weights, ``"looks_inverted"`` for images like negatives.
 
     Args:
         paths: run folders, weight files, or names of recipes with shipped weights.
