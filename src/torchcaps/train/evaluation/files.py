@@ -47,7 +47,7 @@ def evaluate_files(
 ) -> dict[str, dict[str, Any]]:
     """Return the accuracy of each network by path, and of several together as ``"ensemble"``.
 
-    All networks are scored in float32. :class:`Metrics` are added for images of one object, ``"r2"``
+    Networks are scored in float32. :class:`Metrics` are added for images of one object, ``"r2"``
     for numbers, ``"weights"`` for shipped weights, ``"looks_inverted"`` for images like negatives.
 
     Args:
