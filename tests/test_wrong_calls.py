@@ -9,6 +9,7 @@ import torch
 
 import torchcaps as tc
 from helpers.repetitions import mark_slow_except
+from torchcaps.analysis import open_subject
 from torchcaps.recipes import get
 from torchcaps.testing import check_routing
 from torchcaps.train import TrainOptions, train
@@ -40,6 +41,7 @@ HEAD = tc.CapsuleHead(16, n_classes=3)
 
 TAKERS: dict[str, Callable[[Any], object]] = {
     "build": tc.build,
+    "open_subject": open_subject,
     "load": tc.load,
     "save": lambda value: tc.save(value, "network.safetensors"),
     "classify a network": lambda value: tc.classify(value, IMAGE),
@@ -158,3 +160,25 @@ def test_what_cannot_be_meant_is_refused(case: str, tmp_path: Any, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     refuse(OTHERS[case])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [
+        (lambda: tc.build("demo/strokes-dynamic", n_classes=10**12), "at most 100,000 classes"),
+        (
+            lambda: tc.build("demo/strokes-em", image_shape=(1, 10**9, 28)),
+            "at most 4,096 in each axis",
+        ),
+        (lambda: tc.data.Strokes(size=10**9), "size must be at most 4096"),
+        (lambda: tc.data.Waveforms(length=10**9), "length must be at most 4096"),
+    ],
+)
+def test_absurd_sizes_are_refused_by_a_limit(call: Callable[[], object], most: str) -> None:
+    with pytest.raises(ValueError, match=most):
+        call()
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"100,000 classes and images .* does not fit into memory"):
+        tc.build("sabour2017/cifar10", n_classes=100_000, image_shape=(3, 4096, 4096))

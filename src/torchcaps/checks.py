@@ -3,12 +3,16 @@
 from typing import SupportsFloat, SupportsIndex
 
 
-def check_whole(name: str, value: object, *, least: int | None = None) -> None:
-    """Refuse what is not a whole number, or one below ``least``."""
+def check_whole(
+    name: str, value: object, *, least: int | None = None, most: int | None = None
+) -> None:
+    """Refuse what is not a whole number, or one below ``least`` or above ``most``."""
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise ValueError(f"{name} must be a whole number, not {value!r}")
     if least is not None and value.__index__() < least:
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    if most is not None and value.__index__() > most:
+        raise ValueError(f"{name} must be at most {most}, not {value!r}")
 
 
 def check_sizes(**sizes: object) -> None:

@@ -12,6 +12,11 @@ Pair = tuple[int, int]
 """A height and a width."""
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return the type for sums on a device: float64, which Apple GPUs lack."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def output_size(sides: Pair, kernel_size: Pair, stride: Pair, padding: Pair = (0, 0)) -> Pair:
     """Return how many windows fit a grid of these sides, by rows and columns."""
     height, width = (

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torchcaps.results import (
     AccuracyRow,
     CurvePoint,
     append_row,
+    check_record,
     curve_path,
     keep_curve,
     markdown,
@@ -377,3 +379,13 @@ def test_a_lock_that_cannot_be_had_is_not_waited_for_without_end(
     held = FileLock(tmp_path / ".accuracy.csv.lock")
     with held, pytest.raises(OSError, match=r"added to \(The file lock .* --results"):
         append_row(tmp_path / "accuracy.csv", row())
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux has /proc")
+def test_a_folder_that_takes_no_files_is_refused_before_the_work(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(ValueError, match=r"/proc is not a writable folder\); name another file"):
+        check_record("/proc/record.csv")
+    assert time.monotonic() - started < 5
+    check_record(tmp_path / "new" / "record.csv")
+    assert [*tmp_path.iterdir()] == []

@@ -102,6 +102,12 @@ class Subject:
         return Batches(self.source, max(1, count), seed=0).batch(order)
 
 
+def _checked_path(path: object) -> Path:
+    if not isinstance(path, str | Path):
+        raise UsageError(f"path must be a run folder, a weight file or a name, not {path!r}")
+    return Path(path)
+
+
 def open_subject(
     path: str | Path,
     *,
@@ -117,7 +123,7 @@ def open_subject(
         recipe: recipe of the test images and transforms, or its name; None takes the run's.
         device: device of network and images.
     """
-    weights = find_weights(find_trained(Path(path)))
+    weights = find_weights(find_trained(_checked_path(path)))
     network = load_network(weights, device=device)
     if network.predicts == "numbers":
         raise UsageError(f"{path} predicts numbers, and figures are drawn of classes only")

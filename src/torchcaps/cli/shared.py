@@ -22,7 +22,7 @@ DataDir = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on without files that are no images.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
 Pattern = Annotated[
     str, typer.Argument(metavar="[PATTERN]", help="Only names that match, such as '*cifar10*'.")

@@ -13,10 +13,13 @@ from torchcaps.capsules import Output
 from torchcaps.errors import InputError, MissingFileError, UsageError
 from torchcaps.layers import Decoder
 from torchcaps.preprocessing import Preprocessing
+from torchcaps.preprocessing.description import MAX_SIDE
 from torchcaps.preprocessing.images import Image
 from torchcaps.routing.base import Routing, check_iterations
 
 ImageShape = tuple[int, int, int]
+
+MAX_CLASSES = 100_000
 
 
 class Network(nn.Module, ABC):
@@ -60,6 +63,11 @@ class Network(nn.Module, ABC):
             raise InputError(f"image_shape must be (channels, height, width), not {image_shape!r}")
         if not isinstance(n_classes, int) or n_classes < 1:
             raise ValueError(f"n_classes must be a whole number of at least 1, not {n_classes!r}")
+        if max(sides) > MAX_SIDE or n_classes > MAX_CLASSES:
+            raise InputError(
+                f"a network takes at most {MAX_CLASSES:,} classes and images of at most "
+                f"{MAX_SIDE:,} in each axis, not {n_classes:,} and {list(sides)}"
+            )
         self.image_shape: ImageShape = (image_shape[0], image_shape[1], image_shape[2])
         self.n_classes = n_classes
         self.overrides = {}

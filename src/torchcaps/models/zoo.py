@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchcaps.errors import UsageError, select, suggest
+from torchcaps.errors import InputError, UsageError, select, suggest
 from torchcaps.models import (
     choi2019,
     demo,
@@ -130,6 +130,19 @@ def count_parameters(name: str, *, definition: int | None = None) -> int:
         return build(name, definition=definition).n_parameters
 
 
+def _make(name: str, factory: Callable[..., Network], shape: ImageShape, n_classes: int) -> Network:
+    """Make a network; refuse one that does not fit into memory."""
+    try:
+        return factory(shape, n_classes)
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        raise InputError(
+            f"{name} for {n_classes:,} classes and images {list(shape)} does not fit into memory: "
+            "take smaller images or fewer classes"
+        ) from None
+
+
 def build(
     name: str,
     *,
@@ -173,7 +186,7 @@ def build(
         overrides["definition"] = number
     shape = entry.image_shape if image_shape is None else image_shape
     classes = entry.n_classes if n_classes is None else n_classes
-    network = entry.factories[number - 1](shape, classes)
+    network = _make(name, entry.factories[number - 1], shape, classes)
     _check_network(network, shape, classes, f"the factory of {name!r}")
     network.name = name
     network.overrides = overrides

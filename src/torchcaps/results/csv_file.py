@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from torchcaps.errors import InputError
 from torchcaps.results.typed_row import TypedRow
-from torchcaps.storage import WriteError, write_bytes
+from torchcaps.storage import WriteError, temporary, write_bytes
 
 LOCK_TIMEOUT_S = 60.0
 """Seconds to wait for another process that adds a row."""
@@ -98,14 +98,28 @@ def check_writable(path: str | Path, row_type: type[TypedRow]) -> None:
     path = Path(path)
     if path.exists():
         read(path, row_type)
+        if not _lock_file(path).exists():
+            _check_folder(path, path.absolute().parent)
         with _locked(path):
             return
-    nearest = next(folder for folder in path.absolute().parents if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+    _check_folder(path, next(folder for folder in path.absolute().parents if folder.exists()))
+
+
+def _check_folder(path: Path, folder: Path) -> None:
+    """Refuse a folder that takes no files, by making one: permissions do not tell everything."""
+    probe = temporary(folder / path.name)
+    try:
+        probe.open("xb").close()
+        probe.unlink()
+    except OSError:
         raise InputError(
-            f"{path} cannot be written ({nearest} is not a writable folder); name another file "
+            f"{path} cannot be written ({folder} is not a writable folder); name another file "
             "with --results"
-        )
+        ) from None
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
 
 
 @contextmanager
@@ -113,7 +127,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file, which is made if it is not there."""
     from filelock import FileLock
 
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    lock = FileLock(_lock_file(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=LOCK_TIMEOUT_S)

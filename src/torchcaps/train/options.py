@@ -22,7 +22,7 @@ class TrainOptions:
     Attributes:
         seed: fixes every random draw.
         out: the run folder; by default ``runs/RECIPE/seedN``.
-        device: "auto", "cpu", "cuda" or "cuda:N".
+        device: "auto", "cpu", "cuda", "cuda:N", or "mps", which is untested.
         data_dir: the data folder; by default ``TORCHCAPS_DATA`` or the platform's cache.
         own_data: a folder of your images, one folder per class, or arrays that NumPy has saved, in
             place of the recipe's data. The network adapts to their size, channels and classes.

@@ -78,12 +78,16 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"there is no device {name!r}: it is auto, cpu, cuda or cuda:N") from None
-    if device.type not in ("cpu", "cuda"):
-        own = f"; in your own loop, try network.to({name!r})" if device.type == "mps" else ""
         raise UsageError(
-            f"the commands run on cpu or cuda and are not tested on {name!r}: use --device cpu{own}"
-        )
+            f"there is no device {name!r}: it is auto, cpu, cuda, cuda:N or mps"
+        ) from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"the commands run on cpu, cuda or mps, not on {name!r}: use --device cpu")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        missing = "an Apple GPU that PyTorch can use"
+        if not torch.backends.mps.is_built():
+            missing = "a PyTorch built for Apple GPUs"
+        raise UsageError(f"{name} needs {missing}, which is missing here: use --device cpu")
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise UsageError(f"{name} was asked for and PyTorch sees no CUDA GPU: use --device cpu")

@@ -15,6 +15,7 @@ from torchcaps.functional import reconstruction_loss
 from torchcaps.models import Network
 from torchcaps.recipes import Recipe
 from torchcaps.routing.base import Routing
+from torchcaps.tensors import widest_float
 from torchcaps.train.evaluation.score import autocast, n_sums, sums_of, targets_of
 from torchcaps.train.optimizers import make_optimizers
 from torchcaps.train.process import Process
@@ -72,7 +73,7 @@ class Step:
     def __post_init__(self) -> None:
         device = self.process.device
         n = 2 + n_sums(self.recipe.measure, self.network.n_classes)
-        self.meters = torch.zeros(n, dtype=torch.float64, device=device)
+        self.meters = torch.zeros(n, dtype=widest_float(device), device=device)
         """Sums of losses, of what the score needs, and of images since the last reset."""
         self.taken = torch.zeros((), device=device)
         """Steps taken, for losses and updates that depend on it inside a captured step."""

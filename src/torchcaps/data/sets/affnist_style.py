@@ -9,6 +9,7 @@ from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits
 from torchcaps.data.random import Draws
 from torchcaps.data.sets.mnist import made_from_mnist
+from torchcaps.preprocessing.description import MAX_SIDE
 
 
 class AffnistStyle(FromDigits):
@@ -36,7 +37,7 @@ class AffnistStyle(FromDigits):
         shear: float = 0.2,
         scale: tuple[float, float] = (0.8, 1.2),
     ) -> None:
-        check_whole("size", size, least=1)
+        check_whole("size", size, least=1, most=MAX_SIDE)
         check_range("scale", scale, least=SMALLEST_SCALE)
         super().__init__(digits, size)
         self.rotation = rotation

@@ -7,6 +7,7 @@ from torchcaps.data.dataset import Batch, ImageSet
 from torchcaps.data.generated import FromDigits, place
 from torchcaps.data.random import Draws
 from torchcaps.data.sets.mnist import made_from_mnist
+from torchcaps.preprocessing.description import MAX_SIDE
 
 
 class ExpandedMNIST(FromDigits):
@@ -22,7 +23,7 @@ class ExpandedMNIST(FromDigits):
     name = "expanded_mnist"
 
     def __init__(self, digits: ImageSet, *, size: int = 40, shift: int | None = None) -> None:
-        check_whole("size", size, least=1)
+        check_whole("size", size, least=1, most=MAX_SIDE)
         super().__init__(digits, size)
         if size < max(digits.images.shape[-2:]):
             raise ValueError(f"a canvas of {size}x{size} is smaller than the digits")

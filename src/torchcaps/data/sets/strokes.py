@@ -20,6 +20,7 @@ from torchcaps.data.generated import Generated
 from torchcaps.data.random import Draws, stream_key
 from torchcaps.data.strokes.glyphs import GLYPHS
 from torchcaps.data.strokes.render import POSE, glyph_tables, render
+from torchcaps.preprocessing.description import MAX_SIDE
 
 COUNTS = {"train": 60_000, "validation": 6_000, "test": 10_000, "fit": 60_000}
 
@@ -83,7 +84,7 @@ class Strokes(Generated):
         device: torch.device | str = "cpu",
     ) -> None:
         check_whole("count", count, least=1)
-        check_whole("size", size, least=8)
+        check_whole("size", size, least=8, most=MAX_SIDE)
         check_whole("seed", seed)
         super().__init__(size, DIGITS, split)
         self.count = count

@@ -14,6 +14,7 @@ from torchcaps.data.description import Description
 from torchcaps.data.files import DataFolder
 from torchcaps.data.generated import Generated
 from torchcaps.data.random import Draws, stream_key
+from torchcaps.preprocessing.description import MAX_SIDE
 
 COUNTS = {"train": 20_000, "validation": 2_000, "test": 10_000, "fit": 20_000}
 CLASSES = (
@@ -61,7 +62,7 @@ class Waveforms(Generated):
         device: torch.device | str = "cpu",
     ) -> None:
         check_whole("count", count, least=1)
-        check_whole("length", length, least=32)
+        check_whole("length", length, least=32, most=MAX_SIDE)
         check_whole("seed", seed)
         check_range("0 and noise", (0, noise))
         super().__init__(length, CLASSES, split, height=1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.errors import InputError, MissingFileError, UsageError
-from torchcaps.models.network import Network
+from torchcaps.models.network import MAX_CLASSES, Network
 from torchcaps.models.weights.facts import record_training
 from torchcaps.models.weights.packed import Tensors, fold, pack, unpack
 from torchcaps.models.zoo import NAME, ZOO, build
@@ -20,7 +20,7 @@ from torchcaps.storage import write_bytes
 KEY = "torchcaps"
 HASH = "data_sha256"
 """Metadata key for the hash of the data after the header; files of earlier versions have none."""
-MAX_OVERRIDES = {"n_classes": 100_000, "iterations": 100, "definition": 100}
+MAX_OVERRIDES = {"n_classes": MAX_CLASSES, "iterations": 100, "definition": 100}
 MAX_IMAGE_SIDE = 4096
 
 

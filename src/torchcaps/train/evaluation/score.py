@@ -12,6 +12,7 @@ from torchcaps.capsules import Output
 from torchcaps.data import Batch, Batches, Source, Transform
 from torchcaps.models.network import choose_classes
 from torchcaps.recipes import Measure
+from torchcaps.tensors import widest_float
 from torchcaps.train.process import Process
 
 
@@ -69,9 +70,10 @@ def sums_of(scores: Tensor, targets: Tensor, measure: Measure) -> Tensor:
 
     R² needs the sums of squared errors, of targets and of squared targets of each number.
     """
+    kind = widest_float(scores.device)
     if measure != "r2":
-        return right(scores, targets, measure).sum(dtype=torch.float64)[None]
-    errors, numbers = (scores - targets).double(), targets.double()
+        return right(scores, targets, measure).sum(dtype=kind)[None]
+    errors, numbers = (scores - targets).to(kind), targets.to(kind)
     return torch.stack([errors.square(), numbers, numbers.square()]).sum(dim=1).flatten()
 
 
@@ -94,7 +96,7 @@ def score_of(sums: Sequence[float], images: float, measure: Measure) -> Score:
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Return autocast to bfloat16 where the recipe's precision asks for it."""
     on = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return torch.autocast(device.type, torch.bfloat16, enabled=on)
+    return torch.autocast(device.type, torch.bfloat16, enabled=on and device.type != "mps")
 
 
 @contextmanager
@@ -155,7 +157,7 @@ def score(
         shard=(process.rank, process.world),
     )
     device = process.device
-    total = torch.zeros(n_sums(measure, n_classes) + 1, dtype=torch.float64, device=device)
+    total = torch.zeros(n_sums(measure, n_classes) + 1, dtype=widest_float(device), device=device)
     with torch.no_grad(), autocast(device, precision), tensor_float(device, precision):
         for batch in chain.from_iterable(map(batches.epoch, range(draws))):
             scores = network(batch.images).scores

@@ -88,7 +88,8 @@ class RunFolder:
             return None
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{self.path / name} cannot be read ({error}); start over with --fresh"
+                f"{self.path / name} cannot be read ({error}): put it back, or train the run "
+                "again with torchcaps train and --fresh"
             ) from None
         if not isinstance(content, dict):
             raise InputError(f"{self.path / name} is not what a run writes; use another folder")
