@@ -41,14 +41,14 @@ def test_a_run_stopped_while_images_are_scored_ends_like_one_that_was_not(
     wanted: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick(small(average=0.9), out=tmp_path / "unbroken")
-    usual, batches, asked = scored.right, itertools.count(1), {1, 6, 10, 13}
+    usual, batches, asked = scored.sums_of, itertools.count(1), {1, 6, 10, 13}
 
-    def right(*given: Any) -> Any:
+    def sums_of(*given: Any) -> Any:
         if next(batches) in asked:
             os.kill(os.getpid(), wanted)
         return usual(*given)
 
-    monkeypatch.setattr(scored, "right", right)
+    monkeypatch.setattr(scored, "sums_of", sums_of)
     # batches 1; 2 to 4 and 5 to 6; 7 to 9 and the test set's 10; 11 to 13
     for step, epochs in ((3, 0), (6, 1), (6, 2), (6, 2)):
         assert not (tmp_path / "run/result.json").exists()
