@@ -102,6 +102,13 @@ class Subject:
         return Batches(self.source, max(1, count), seed=0).batch(order)
 
 
+def _load_classifier(weights: Path, device: str | torch.device) -> Network:
+    network = load_network(weights, device=device)
+    if network.predicts == "numbers":
+        raise UsageError(f"{weights} predicts numbers, and figures are drawn of classes only")
+    return network
+
+
 def _checked_path(path: object) -> Path:
     if not isinstance(path, str | Path):
         raise UsageError(f"path must be a run folder, a weight file or a name, not {path!r}")
@@ -124,9 +131,7 @@ def open_subject(
         device: device of network and images.
     """
     weights = find_weights(find_trained(_checked_path(path)))
-    network = load_network(weights, device=device)
-    if network.predicts == "numbers":
-        raise UsageError(f"{path} predicts numbers, and figures are drawn of classes only")
+    network = _load_classifier(weights, device)
     is_run = (weights.parent / "run.json").is_file()
     folder = weights.parent if is_run else weights
     chosen = (get(recipe) if isinstance(recipe, str) else recipe) or find_recipe(folder, network)

@@ -63,8 +63,7 @@ def evaluate_files(
         notify: called with sentences about a user's images that were scaled or skipped.
     """
     _check_request(split, draws)
-    process = Process(choose_device(device))
-    files = [find_trained(path) for path in paths]
+    process, files = Process(choose_device(device)), [find_trained(path) for path in paths]
     for file in files if recipe is None else []:
         check_recipe_known(file)
     networks = [load_trained(file, device=process.device) for file in files]
