@@ -26,7 +26,7 @@ print("signals [b c h w]:", list(test.images.shape))
 
 figure, axes = plt.subplots(2, 4, figsize=(9, 3), sharex=True, sharey=True)
 for label, (axis, name) in enumerate(zip(axes.flat, facts.classes, strict=True)):
-    axis.plot(test.images[test.labels == label][0, 0, 0], linewidth=0.8)
+    axis.plot(test.images[test.labels == label][0, 0, 0].numpy(), linewidth=0.8)
     axis.set_title(name, fontsize=9)
 plt.show()
 

@@ -58,7 +58,7 @@ def destroy(*options):
 def stop(*batch):
     if rank == "1":
         os.kill(os.getpid(), signal.SIGTERM)
-    return right(*batch)
+    return sums_of(*batch)
 
 
 def look(network, source, **settings):
@@ -68,7 +68,8 @@ def look(network, source, **settings):
     return scoring.Score(0, len(source))
 
 
-whole, score, right = dist.destroy_process_group, evaluator.score, scoring.right
+whole, score = dist.destroy_process_group, evaluator.score
+sums_of = scoring.sums_of
 dist.destroy_process_group, evaluator.score = destroy, look
 recipe = get("demo/strokes-attention").variant("normed", network="choi2019/mnist", limit=16)
 for average in ("0", "0.9"):
@@ -76,7 +77,7 @@ for average in ("0", "0.9"):
     train(varied, TrainOptions(out=out / f"statistics{average}", device="cpu", tensorboard=False))
 dist.destroy_process_group, evaluator.score = whole, score
 codes = {name: execute(words) for name, words in commands.items() if name != "stopped"}
-scoring.right = stop
+scoring.sums_of = stop
 codes["stopped"] = execute(commands["stopped"])
 (out / f"codes-rank{rank}.json").write_text(json.dumps(codes))
 """
