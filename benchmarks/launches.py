@@ -52,7 +52,7 @@ class Launches(TorchDispatchMode):
     """Counts operators and Triton kernels; runs our own operators' launch code on fake tensors."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -71,6 +71,9 @@ class Launches(TorchDispatchMode):
 
 class Scalars(TorchDispatchMode):
     """Answers zero where the host reads a number, as it does to initialize weights."""
+
+    def __init__(self) -> None:
+        TorchDispatchMode.__init__(self)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator."""
@@ -103,7 +106,7 @@ def path_of_a_gpu(launches: Launches) -> Iterator[None]:
 
 def count_launches(setting: Setting, *, step: str) -> Counter[str]:
     """Return how often each kernel is launched in the second step of a setting."""
-    launches, scalars = Launches(), Scalars()  # type: ignore[no-untyped-call]
+    launches, scalars = Launches(), Scalars()
     with FakeTensorMode(), path_of_a_gpu(launches), scalars:
         recipe, net = find_recipe(setting), network(setting)
         run = _step(setting, recipe, net, step)

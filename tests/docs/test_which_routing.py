@@ -23,7 +23,7 @@ HIGHER = [
     *(("affnist_style", "affine %", "plain-average", routing) for routing in ROUTINGS),
     *((data, "accuracy %", "plain-average", slow) for data in DIGITS for slow in SLOW_LEARNERS),
 ]
-"""Data set, measure, and two heads of which the first has more: what the advice says."""
+"""Claims of the advice: data set, measure, the better head and the worse one."""
 
 
 def test_the_page_is_in_step_with_its_rows(tmp_path: Path) -> None:

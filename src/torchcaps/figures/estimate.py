@@ -1,4 +1,4 @@
-"""How long figures will take, from the time of one forward pass."""
+"""Estimates of the time that figures take, from the time of one forward pass."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

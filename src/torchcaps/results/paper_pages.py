@@ -81,10 +81,10 @@ def judge(evidence: Evidence) -> dict[str, list[Verdict]]:
 def _sentences(total: Coverage) -> str:
     short = total.measured - total.whole
     text = (
-        f"The papers print or draw {total.rows} rows, of which MNIST, Fashion-MNIST, CIFAR-10 and "
-        f"CIFAR-100 allow {total.allowed}. {total.whole} of these are measured at full length and "
+        f"The papers print or draw {total.rows} rows. MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 "
+        f"suffice for {total.allowed}. {total.whole} of these are measured at full length and "
         f"with the present definition, {total.seeds} of them with three seeds or more. {short} "
-        f"more have shorter or superseded runs. Of {total.claims} claims of the abstracts, "
+        f"more have shorter or superseded runs. The abstracts make {total.claims} claims: "
         f"{total.judged} are judged, and {total.seen} of those are seen."
     )
     return textwrap.fill(text, WIDTH)

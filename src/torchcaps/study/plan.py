@@ -27,7 +27,7 @@ class StudyRun:
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What finds the row of this network in a record."""
+        """The key of this network's row in a record."""
         return self.study.name, self.dataset, self.head, self.entry.seed
 
 

@@ -21,7 +21,7 @@ from torchcaps.train.signals import InterruptedRunError, catch_signals
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call of :func:`run_study` left.
+    """The state of a study after a call of :func:`run_study`.
 
     Attributes:
         rows: all rows of the study, those of earlier calls and of other heads too.

@@ -61,7 +61,7 @@ def good(folder: Path, rng: random.Random) -> None:
 
 
 def broken(folder: Path, rng: random.Random) -> None:
-    """An error in a file is told with its line and its kind."""
+    """The message about an error in a file names its line and its kind."""
     lines = [f"value_{n} = {n}" for n in range(rng.randrange(40))]
     at = rng.randrange(len(lines) + 1)
     lines.insert(at, rng.choice(ERRORS))
@@ -70,7 +70,7 @@ def broken(folder: Path, rng: random.Random) -> None:
 
 
 def not_python(folder: Path, rng: random.Random) -> None:
-    """A file that is no Python is told with its line."""
+    """The message about a file that is not Python names the line."""
     at = rng.randrange(20)
     wrong = rng.choice(("x = (", "def f(:", "  indented = 1", "epochs: = 3", "'open"))
     told = train_refused(folder, "\n".join(["x = 1"] * at + [wrong]), "recipe")

@@ -18,7 +18,7 @@ from torchcaps.recipes import get
 
 N_IMAGES = 500
 SPREAD = 4.0
-"""How many standard deviations the accuracy on `N_IMAGES` may be below that on all."""
+"""Standard deviations by which the accuracy on `N_IMAGES` may be below that on all images."""
 
 
 def trials(first: int, count: int) -> Iterator[str]:

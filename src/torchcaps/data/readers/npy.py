@@ -26,7 +26,7 @@ MEMORY_SHARE = 0.75
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """One array on disk, of which only the header is read.
+    """The header of an array on disk.
 
     Attributes:
         path: the ``.npy`` file or the archive.

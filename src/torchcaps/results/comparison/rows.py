@@ -101,7 +101,7 @@ class ComparisonRow(TypedRow):
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What makes two rows those of one network: study, data set, head and seed."""
+        """The study, data set, head and seed, which identify the network of a row."""
         return self.study, self.dataset, self.head, self.seed
 
     def mean_accuracy(self, names: Iterable[str]) -> float:
