@@ -23,7 +23,7 @@ def draw(axis: str, folder: Path) -> bool:
     lines: dict[str, dict[int, float]] = defaultdict(dict)
     for row in read_speed(ROOT / "results" / "speed.csv"):
         x = getattr(row, axis)
-        if row.mode != "train" or not x or row.sizes:
+        if row.mode != "train" or not x or row.shape:
             continue
         fixed = f"batch {row.batch}" if axis == "iterations" else f"{row.iterations} it."
         name = f"{row.case}, {row.implementation}, {row.dtype}, {fixed}"

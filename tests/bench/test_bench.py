@@ -1,5 +1,6 @@
 """Benchmarks: plans build, rows and tables are right, the page of speeds shows the record."""
 
+import importlib
 import json
 import re
 from collections.abc import Callable
@@ -70,6 +71,27 @@ def test_a_step_is_measured_and_becomes_a_row(tmp_path: Path) -> None:
         append_speed(tmp_path / "speed.csv", [row])
     assert read_speed(tmp_path / "speed.csv") == [row, row]
     assert speed_table([row, row]).count("sabour2017/svhn") == 1
+
+
+def test_the_loop_of_a_user_is_measured_apart() -> None:
+    settings = [Setting("sabour2017/svhn", "torch", 1, loop=loop) for loop in ("recipe", "user")]
+    measured = [measure(setting, device=CPU, repeats=1) for setting in settings]
+    rows = rows_of(measured, device=CPU, revision="abc")
+    assert [row.loop for row in rows] == [None, "user"]
+    assert [row.shape for row in rows] == ["", "loop=user"]
+    assert speed_table(rows).count("sabour2017/svhn, loop of a user") == 1
+    assert headline(rows) == rows[:1]
+
+
+def test_the_loop_of_a_user_trains_every_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = build("sabour2017/mnist")
+    module = importlib.import_module("torchcaps.bench.measure")  # its name is a function, too
+    monkeypatch.setattr(module, "network", lambda setting: net)
+    step = prepare(Setting("sabour2017/mnist", "torch", 2, loop="user"), CPU)
+    before = {name: value.clone() for name, value in net.named_parameters()}
+    step()
+    for name, value in net.named_parameters():
+        assert not torch.equal(value, before[name]), f"{name} has not changed"
 
 
 @pytest.mark.parametrize("case", ["sabour2017/multimnist", "zhao2020/multimnist"])

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from torchcaps import kernels
 from torchcaps.bench.setting import HEAD, Measured, Setting
 from torchcaps.capsules import Output
+from torchcaps.captured import CapturedStep
 from torchcaps.captured.graphs import record
 from torchcaps.data import Batch
 from torchcaps.errors import UsageError
@@ -35,7 +37,7 @@ from torchcaps.train.compiling import compiled
 from torchcaps.train.evaluation.score import autocast, tensor_float
 from torchcaps.train.optimizers import make_optimizers
 from torchcaps.train.process import Process
-from torchcaps.train.step import GraphedStep, Step
+from torchcaps.train.step import GraphedStep, Step, total_loss
 from torchcaps.votes import Votes
 
 MAX_LR = 1e-4
@@ -166,12 +168,44 @@ def _training_step(
     forward: Callable[..., Output] = with_couplings if setting.has("dense") else net
     forward = _compiled(setting, forward)
     optimizer, ascent = make_optimizers(recipe, net, device)
+    if setting.loop == "user":
+        return _user_step(setting, recipe, forward, optimizer, device)
     step = Step(recipe, net, forward, optimizer, ascent, Process(device))
     if not setting.has("graph"):
         return step
     if not step.capturable:
         raise UsageError(f"{setting}: this recipe's step cannot be captured; leave out +graph")
     return GraphedStep(step)
+
+
+def _user_step(
+    setting: Setting,
+    recipe: Recipe,
+    forward: Callable[..., Output],
+    optimizer: Optimizer,
+    device: torch.device,
+) -> Callable[[Batch], None]:
+    """Return the step of the loop in docs/speed.md, with the loss of the recipe."""
+    taken = torch.zeros((), device=device)
+    batches: list[Batch] = []
+
+    def loss(output: Output, labels: Tensor) -> Tensor:
+        return total_loss(recipe, output, batches[-1], taken)
+
+    step = CapturedStep(
+        cast(nn.Module, forward),
+        loss,
+        optimizer,
+        autocast=torch.bfloat16 if setting.dtype == "bfloat16" else None,
+        pass_targets=bool(recipe.reconstruction_weight),
+        capture=setting.has("graph"),
+    )
+
+    def run(batch: Batch) -> None:
+        batches[:] = [batch]
+        step(batch.images, batch.labels)
+
+    return run
 
 
 def _inference(setting: Setting, recipe: Recipe, net: Network, batch: Batch) -> Callable[[], None]:

@@ -21,6 +21,14 @@ def _low(case: str, way: str, batch: int, iterations: int | None = None) -> Sett
     return Setting(case, way, batch, dtype="bfloat16", iterations=iterations)
 
 
+def _user(setting: Setting) -> Setting:
+    return replace(setting, loop="user")
+
+
+def _image(setting: Setting) -> Setting:
+    return replace(setting, competition="image")
+
+
 PLANS: dict[str, tuple[Setting, ...]] = {
     "cpu": tuple(
         Setting(case, way, batch)
@@ -40,6 +48,7 @@ PLANS: dict[str, tuple[Setting, ...]] = {
     ),
     "em": (
         *(_low(HINTON, way, 64, 2) for way in (BEST, PLAIN, "fused+graph")),
+        *(_image(_low(HINTON, way, 64, 2)) for way in (BEST, "fused+graph")),
         Setting(HINTON, "fused+graph", 64, iterations=2),
     ),
     "pairwise": tuple(
@@ -64,8 +73,9 @@ PLANS: dict[str, tuple[Setting, ...]] = {
         for batch in (8, 32, 128, 512, 2048)
     ),
     "eager": (
-        *(_low(case, way, 128) for case in (SABOUR, TSAI) for way in LOOPS),
-        *(Setting(case, "fused", 128) for case in (SABOUR, TSAI)),
+        *(_user(_low(case, way, 128)) for case in (SABOUR, TSAI) for way in LOOPS),
+        *(_low(case, way, 128) for case in (SABOUR, TSAI) for way in ("fused", BEST)),
+        *(_user(Setting(case, "fused", 128)) for case in (SABOUR, TSAI)),
         *(_low(CHOI, way, 128) for way in ("torch", "torch+compile", "torch+compile+graph")),
     ),
     "latency": tuple(

@@ -36,6 +36,8 @@ def rows_of(measured: Sequence[Measured], *, device: torch.device, revision: str
                 classes=setting.classes,
                 side=setting.side,
                 pose=setting.pose,
+                competition="image" if setting.competition == "image" else None,
+                loop="user" if setting.loop == "user" else None,
                 images_per_s=_rounded(one.images_per_s),
                 slow_images_per_s=_rounded(setting.batch / one.quantile(0.9)),
                 fast_images_per_s=_rounded(setting.batch / one.quantile(0.1)),

@@ -31,6 +31,8 @@ class Setting:
         classes: number of classes, if not the network's.
         side: height and width of the images, or of the head's features, if not the network's.
         pose: pose size of the head.
+        loop: "recipe" takes the training step of the recipe, with its checks for finite numbers.
+            "user" takes the step of a plain loop: forward, loss, backward, optimizer.
     """
 
     case: str
@@ -43,6 +45,7 @@ class Setting:
     classes: int | None = None
     side: int | None = None
     pose: int | None = None
+    loop: Literal["recipe", "user"] = "recipe"
 
     def __post_init__(self) -> None:
         way, *extras = self.implementation.split("+")
@@ -59,6 +62,8 @@ class Setting:
     def __str__(self) -> str:
         sizes = (("classes", self.classes), ("side", self.side), ("pose", self.pose))
         extras = "".join(f", {name} {size}" for name, size in sizes if size is not None)
+        extras += ", competition over the image" if self.competition == "image" else ""
+        extras += ", loop of a user" if self.loop == "user" else ""
         return f"{self.case}, {self.implementation}, {self.mode}, batch {self.batch}{extras}"
 
     def has(self, word: str) -> bool:

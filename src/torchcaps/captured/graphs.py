@@ -21,7 +21,8 @@ def record(
 ) -> tuple[torch.cuda.CUDAGraph, T]:
     """Run a function a few times, capture it as a CUDA graph, and return graph and result.
 
-    The state of the random generator is the same afterwards.
+    The state of the random generator is the same afterwards. PyTorch does not recover from a
+    capture that fails, so the last run before it must not wait for the GPU.
 
     Args:
         function: launches kernels on the current device and never waits for them.
@@ -30,23 +31,38 @@ def record(
     state = torch.cuda.get_rng_state()
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UP_STEPS):
-            function()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    before()
     try:
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP_STEPS - 1):
+                function()
+            with _no_waiting():
+                function()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        before()
         with torch.cuda.graph(graph):
             result = function()
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
+        if not any(word in reason for word in ("synchronizing", "captur")):
+            raise
         raise TorchcapsError(
             f"this cannot be captured as a CUDA graph ({reason}): leave out what waits for the "
             "GPU, such as .item() and print, or do not capture"
         ) from error
     torch.cuda.set_rng_state(state)
     return graph, result
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Let every operation of PyTorch raise an error that waits for the GPU."""
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 @contextmanager
@@ -74,13 +90,15 @@ def unchanged(
         for optimizer in optimizers
         for p, entries in optimizer.state.items()
     }
-    yield
-    with torch.no_grad():
-        for tensor, old in zip(changed(), before, strict=True):
-            tensor.copy_(old)
-        for optimizer in optimizers:
-            for parameter, entries in optimizer.state.items():
-                for key, value in entries.items():
-                    if isinstance(value, Tensor):
-                        earlier = known.get(parameter, {}).get(key)
-                        value.zero_() if earlier is None else value.copy_(earlier)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, old in zip(changed(), before, strict=True):
+                tensor.copy_(old)
+            for optimizer in optimizers:
+                for parameter, entries in optimizer.state.items():
+                    for key, value in entries.items():
+                        if isinstance(value, Tensor):
+                            earlier = known.get(parameter, {}).get(key)
+                            value.zero_() if earlier is None else value.copy_(earlier)

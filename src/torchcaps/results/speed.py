@@ -11,6 +11,9 @@ from torchcaps.results.typed_row import TypedRow
 
 HEADINGS = ("network", "on", "runs", "batch", "precision", "iterations", "images/s", "MiB", "floor")
 SIZES = ("classes", "side", "pose")
+VARIANTS = {"competition": "competition over the image", "loop": "loop of a user"}
+"""Columns that are None but for one value, and what that value means."""
+
 WAYS = ("floor", "fused", "torch", "dense")
 """Ways to run a network, in the order of tables."""
 
@@ -29,6 +32,8 @@ class SpeedRow(TypedRow):
         classes: classes, where they are not the network's own.
         side: side of the images or of the head's feature map, where it is not the network's own.
         pose: size of the head's poses, where it is not the network's own.
+        competition: "image" for EM routing whose parents of all windows compete; None otherwise.
+        loop: "user" for a plain loop that a user writes; None for the step of a recipe.
         images_per_s: throughput of the median step.
         slow_images_per_s: throughput of the slowest tenth of the steps.
         fast_images_per_s: throughput of the fastest tenth of the steps.
@@ -53,6 +58,8 @@ class SpeedRow(TypedRow):
     classes: int | None = None
     side: int | None = None
     pose: int | None = None
+    competition: str | None = None
+    loop: str | None = None
     images_per_s: float
     slow_images_per_s: float | None = None
     fast_images_per_s: float | None = None
@@ -77,8 +84,9 @@ class SpeedRow(TypedRow):
 
     @property
     def shape(self) -> str:
-        """The sizes that are not the network's own, such as ``classes=100 side=7``."""
-        return " ".join(f"{name}={size}" for name, size in self.sizes.items())
+        """What is not the network's own, such as ``classes=100 side=7 loop=user``."""
+        variants = {name: value for name in VARIANTS if (value := getattr(self, name)) is not None}
+        return " ".join(f"{name}={value}" for name, value in (self.sizes | variants).items())
 
     @property
     def batch_ms(self) -> float:
@@ -109,6 +117,7 @@ def headline(rows: Iterable[SpeedRow]) -> list[SpeedRow]:
         if row.mode == "train"
         and ("CPU" in row.gpu or row.implementation.endswith("+compile+graph"))
         and not row.sizes
+        and row.loop is None
     ]
 
 
@@ -116,9 +125,8 @@ def speed_table(rows: Iterable[SpeedRow]) -> str:
     """Return a Markdown table ordered by network; of repeated measurements the latest counts."""
     latest = {}
     for row in rows:
-        sizes = (row.classes, row.side, row.pose)
         what = (row.case, row.mode, row.implementation, row.batch, row.dtype, row.iterations)
-        latest[(*what, *sizes, row.gpu)] = row
+        latest[(*what, row.shape, row.gpu)] = row
     return markdown_table(HEADINGS, [_cells(row) for row in sorted(latest.values(), key=_order)])
 
 
@@ -127,8 +135,10 @@ def _cells(row: SpeedRow) -> list[str]:
     if row.mode != "train":
         runs += f", {row.mode}"
     speed = row.images_per_s
+    words = [f"{name} {size}" for name, size in row.sizes.items()]
+    words += [meaning for name, meaning in VARIANTS.items() if getattr(row, name) is not None]
     return [
-        ", ".join([row.case, *(f"{name} {size}" for name, size in row.sizes.items())]),
+        ", ".join([row.case, *words]),
         row.gpu.removeprefix("NVIDIA ").removeprefix("x86_64 "),
         runs,
         str(row.batch),
@@ -149,6 +159,7 @@ def _order(row: SpeedRow) -> tuple[object, ...]:
         row.case,
         row.mode != "train",
         *(getattr(row, name) or 0 for name in SIZES),
+        *(getattr(row, name) or "" for name in VARIANTS),
         row.batch,
         WAYS.index(way) if way in WAYS else len(WAYS),
         -len(options),

@@ -58,8 +58,12 @@ def test_a_step_that_waits_for_the_gpu_gets_one_sentence() -> None:
         return value
 
     step = tc.CapturedStep(network, waiting, torch.optim.Adam(network.parameters()))
+    before = {name: value.clone() for name, value in network.state_dict().items()}
     with pytest.raises(TorchcapsError, match="cannot be captured"):
         step(torch.rand(4, 1, 28, 28).cuda(), torch.arange(4).cuda())
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name]), f"{name} has changed"
+    assert torch.rand(2, device="cuda").isfinite().all()  # the random generator still works
 
 
 def test_a_captured_network_answers_as_the_network() -> None:

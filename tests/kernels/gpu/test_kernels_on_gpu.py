@@ -100,6 +100,26 @@ def test_capsnets_convolution_errs_no_more_than_cudnns() -> None:
     )
 
 
+def test_what_the_convolution_keeps_is_not_in_the_memory_of_a_graph() -> None:
+    from torchcaps.kernels.convolution import launch
+
+    launch._order.cache_clear()
+    conv = torch.nn.Conv2d(64, 64, 9, stride=2).cuda()
+    features = torch.randn(64, 64, 20, 20, device="cuda", requires_grad=True)
+
+    def function(x: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            return convolve(x, conv.weight, conv.bias, (2, 2), (0, 0))
+
+    compiled = torch.compile(function, mode="reduce-overhead")
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        compiled(features).float().square().mean().backward()
+        gradient, features.grad = features.grad, None
+    function(features).float().square().mean().backward()
+    torch.testing.assert_close(gradient, features.grad, rtol=2e-2, atol=1e-6)
+
+
 def test_zhaos_network_scores_alike_with_and_without_the_kernel() -> None:
     torch.manual_seed(0)
     network = tc.ResCapsNet((3, 32, 32), 10, blocks=(1, 1, 1)).cuda().eval()

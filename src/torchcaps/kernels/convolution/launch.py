@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import triton.language as tl
@@ -68,6 +69,9 @@ def _order(
 ) -> tuple[Tensor, int]:
     """Return positions of the result, those with most taps first, and the largest tap count.
 
+    ``torch.compile(mode="reduce-overhead")`` reuses the memory of what the thread allocates that
+    runs its graphs. Another thread allocates the positions, which stay.
+
     Args:
         device: device of the result.
         sides: for height and width, the input's and output's size, kernel, stride and padding.
@@ -81,7 +85,9 @@ def _order(
         counts.append([sum(line) for line in (zip(*sees, strict=True) if backward else sees)])
     taps = [y * x for y in counts[0] for x in counts[1]]
     positions = sorted(range(len(taps)), key=lambda position: -taps[position])
-    return torch.tensor(positions, dtype=torch.int32, device=device), max(taps)
+    with ThreadPoolExecutor(1) as other:
+        made = other.submit(torch.tensor, positions, dtype=torch.int32, device=device)
+        return made.result(), max(taps)
 
 
 def _parts(tiles: int, taps: int) -> int:
