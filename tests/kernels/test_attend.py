@@ -80,6 +80,12 @@ def test_votes_of_zero_couple_alike_to_many_parents(leaky: bool) -> None:
     assert all(not gradient.any() for gradient in gradients[1:])
 
 
+def test_long_votes_couple_alike_to_many_equal_parents() -> None:
+    votes = Votes(torch.full((2, 3, 4), 1e3), torch.ones(3, 1, 2, 2).repeat(1, 140, 1, 1))
+    _, couplings = kernels.attend(votes, torch.ones(2, 1, 4).repeat(1, 140, 1))
+    torch.testing.assert_close(couplings, torch.full((2, 3, 140), 1 / 140), rtol=1e-6, atol=0.0)
+
+
 @pytest.mark.parametrize("size", [1e2, 1e4])
 @pytest.mark.parametrize("leaky", mark_slow_except([False, True], True))
 def test_couplings_of_long_votes_sum_to_one_over_many_parents(size: float, leaky: bool) -> None:

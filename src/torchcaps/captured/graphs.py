@@ -1,5 +1,6 @@
 """The capture of a function as a CUDA graph, and the undoing of what its warm-up changed."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -58,8 +59,9 @@ def record(
 def _no_waiting() -> Iterator[None]:
     """Let every operation of PyTorch raise an error that waits for the GPU."""
     mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings(action="ignore"):  # PyTorch calls the mode a prototype
+            torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
         torch.cuda.set_sync_debug_mode(mode)

@@ -42,7 +42,8 @@ def cast_logits(i, query, tile, links, votes, sizes: tl.constexpr):
 def attend_kernel(
     votes,
     parents,
-    normalizers,
+    tops,
+    norms,
     couplings,
     out,
     n_part,
@@ -53,8 +54,8 @@ def attend_kernel(
 ):
     """Write the couplings of a tile with a part of the children, and sums of its votes.
 
-    ``normalizers`` ``[n i]`` are the logarithms of the softmax's denominators, or None if the tile
-    holds all parents.
+    ``tops`` ``[n i]`` are the largest logits l' of all parents, and ``norms`` the sums of
+    2^(l - l'). Both are None if the tile holds all parents.
     """
     first = first_parent(sizes)
     tile = open_tile(first, votes, sizes)
@@ -65,7 +66,7 @@ def attend_kernel(
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         cast, logits = cast_logits(i, query, tile, links, votes, sizes)
-        if normalizers is None:
+        if tops is None:
             largest = tl.max(tl.max(logits, axis=3), axis=2)
             if leaky:
                 largest = tl.maximum(largest, 0.0)
@@ -73,10 +74,11 @@ def attend_kernel(
             norm = tl.sum(tl.sum(share, axis=3), axis=2)
             if leaky:
                 norm += tl.exp2(-largest)
-            share = share * (1.0 / norm)[:, :, None, None]
         else:
-            normalizer = load_by_child(normalizers, i, links, votes)
-            share = tl.exp2(logits - normalizer[:, :, None, None])
+            largest = load_by_child(tops, i, links, votes)
+            norm = load_by_child(norms, i, links, votes, other=1.0)
+            share = tl.exp2(logits - largest[:, :, None, None])
+        share = share * (1.0 / norm)[:, :, None, None]
         tl.store(couplings + links.offsets + i * sizes.n_parents, share, mask=links.mask)
         total += cast * share[:, None, :, :, None, :]
     size: tl.constexpr = sizes.p_size * sizes.r_size * sizes.n_parents

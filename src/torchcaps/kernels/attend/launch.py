@@ -33,7 +33,7 @@ def attend_forward(
         attend_kernel[grid](
             layout.arguments(),
             packed,
-            _normalizers(layout, packed, scale, leaky) if layout.parent_tiles > 1 else None,
+            *_normalizers(layout, packed, scale, leaky),
             couplings,
             total,
             n_part,
@@ -93,20 +93,23 @@ def _cast_options(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _normalizers(layout: Layout, parents: Tensor, scale: float, leaky: bool) -> Tensor:
-    """Return the logarithms of the softmax's denominators, ``[n i]``."""
+def _normalizers(
+    layout: Layout, parents: Tensor, scale: float, leaky: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the largest logits ``[n i]`` and the norms, or None for parents of one tile."""
+    if layout.parent_tiles == 1:
+        return None, None
     grid, n_part = _grid(layout, 4)
-    shape = (layout.parent_tiles, layout.n_windows, layout.n_children)
-    partial = layout.poses.new_empty(shape, dtype=torch.float32)
+    size = layout.n_windows * layout.n_children
+    partial = layout.poses.new_empty((layout.parent_tiles, size, 2), dtype=torch.float32)
     partial_normalizer_kernel[grid](
         layout.arguments(), parents, partial, n_part, scale, **_cast_options(layout)
     )
-    normalizers = torch.empty_like(partial[0])
-    size = normalizers.numel()
+    tops, norms = partial.new_empty(2, size)
     normalizer_kernel[(ceil_div(size, BLOCK),)](
-        partial, normalizers, size, layout.parent_tiles, leaky=leaky, block=BLOCK
+        partial, tops, norms, size, layout.parent_tiles, leaky=leaky, block=BLOCK
     )
-    return normalizers
+    return tops, norms
 
 
 def _means(

@@ -1,10 +1,11 @@
 """Triton kernels for parents of several tiles: what couplings take from all parents at once.
 
-    L_i = log sum_j exp(l_ij)    normalizer of the couplings: c_ij = exp(l_ij - L_i)
-    m_i = sum_j c_ij dc_ij       mean in the gradient of the logits: dl_ij = c_ij (dc_ij - m_i)
+    l'_i = max_j l_ij                      largest logit
+    n_i = sum_j exp(l_ij - l'_i)           norm of the couplings: c_ij = exp(l_ij - l'_i) / n_i
+    m_i = sum_j c_ij dc_ij                 mean in the gradient of the logits: c_ij (dc_ij - m_i)
 
-A program casts the votes of one tile of parents and writes its share of L_i or m_i. Shares are put
-together in the order of the tiles, those of L_i as an online softmax. Logarithms are to base two.
+A program casts the votes of one tile of parents and writes its share of the sums. Shares are put
+together in the order of the tiles, those of n_i as an online softmax. Powers are those of two.
 """
 
 import triton
@@ -26,41 +27,48 @@ from torchcaps.kernels.common.tiles import (
 def partial_normalizer_kernel(
     votes, parents, partial, n_part, scale, sizes: tl.constexpr, stages: tl.constexpr
 ):
-    """Write the logarithm of the sum of 2^l over the parents of a tile, ``[parent tile n i]``."""
+    """Write the largest logit l of a tile, and the sum of 2^(l - largest): ``[tile n i 2]``."""
     first = first_parent(sizes)
     tile = open_tile(first, votes, sizes)
     links = open_links(first, votes, sizes)
     query = load_query(parents, scale, tile, sizes)
     places, mask = child_places(links, votes)
-    write = partial + parent_tile_offset(votes.n_children, votes, sizes) + places
+    write = partial + 2 * (parent_tile_offset(votes.n_children, votes, sizes) + places)
     start, end = child_range(n_part, votes)
     for i in tl.range(start, end, num_stages=stages):
         _, logits = cast_logits(i, query, tile, links, votes, sizes)
         largest = tl.max(tl.max(logits, axis=3), axis=2)
         share = tl.exp2(logits - largest[:, :, None, None])
         norm = tl.sum(tl.sum(share, axis=3), axis=2)
-        tl.store(write + i, largest + tl.log2(norm), mask=mask)
+        tl.store(write + 2 * i, largest, mask=mask)
+        tl.store(write + 2 * i + 1, norm, mask=mask)
 
 
 @triton.jit
 def normalizer_kernel(
-    partial, normalizers, size, n_tiles, leaky: tl.constexpr, block: tl.constexpr
+    partial, tops, norms, size, n_tiles, leaky: tl.constexpr, block: tl.constexpr
 ):
-    """Write the normalizers ``[n i]`` from those of the tiles; ``leaky`` adds a logit of zero."""
+    """Write the largest logits ``[n i]`` of all tiles, and their sums; ``leaky`` adds a logit of 0.
+
+    One logarithm of both would lose the digits of the sum where logits are large.
+    """
     at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     mask = at < size
-    largest = tl.load(partial + at, mask=mask, other=0.0)
-    norm = tl.full([block], 1.0, dtype=tl.float32)
+    largest = tl.load(partial + 2 * at, mask=mask, other=0.0)
+    norm = tl.load(partial + 2 * at + 1, mask=mask, other=1.0)
     if leaky:
-        norm = tl.exp2(tl.minimum(largest, 0.0)) + tl.exp2(-tl.maximum(largest, 0.0))
-        largest = tl.maximum(largest, 0.0)
-    for _ in range(1, n_tiles):
-        partial += size
-        value = tl.load(partial + at, mask=mask, other=0.0)
-        higher = tl.maximum(largest, value)
-        norm = norm * tl.exp2(largest - higher) + tl.exp2(value - higher)
+        higher = tl.maximum(largest, 0.0)
+        norm = norm * tl.exp2(largest - higher) + tl.exp2(-higher)
         largest = higher
-    tl.store(normalizers + at, largest + tl.log2(norm), mask=mask)
+    for _ in range(1, n_tiles):
+        partial += 2 * size
+        value = tl.load(partial + 2 * at, mask=mask, other=0.0)
+        more = tl.load(partial + 2 * at + 1, mask=mask, other=0.0)
+        higher = tl.maximum(largest, value)
+        norm = norm * tl.exp2(largest - higher) + more * tl.exp2(value - higher)
+        largest = higher
+    tl.store(tops + at, largest, mask=mask)
+    tl.store(norms + at, norm, mask=mask)
 
 
 @triton.jit

@@ -137,16 +137,13 @@ class Layout:
 
     @property
     def precision(self) -> str:
-        """Return the precision of float32 products: of three products of 10 bits, for short rows.
-
-        A tensor core truncates what it adds, which shows in sums over long rows.
-        """
-        return "tf32x3" if self.pads[1] <= 16 else self.long_sum_precision
+        """Return the precision of float32 products: three products of 10 bits."""
+        return "tf32x3"
 
     @property
     def long_sum_precision(self) -> str:
         """Return the precision for sums over many columns, where truncation would show."""
-        return "ieee" if self.poses.dtype == torch.float32 else "tf32x3"
+        return "ieee" if self.poses.dtype == torch.float32 else self.precision
 
     def arguments(self, *, compiled: bool = False) -> VoteArguments:
         """Return what kernels read; ``compiled`` makes the shape of the grid a constant."""

@@ -178,10 +178,10 @@ def child_places(links, votes):
 
 
 @triton.jit
-def load_by_child(numbers, i, links, votes):
-    """Return one number per window ``[4 inner]`` for child i, of ``[n i]``."""
+def load_by_child(numbers, i, links, votes, other: tl.constexpr = 0.0):
+    """Return one number per window ``[4 inner]`` for child i, of ``[n i]``; ``other`` elsewhere."""
     places, mask = child_places(links, votes)
-    return tl.load(numbers + places + i, mask=mask, other=0.0)
+    return tl.load(numbers + places + i, mask=mask, other=other)
 
 
 @triton.jit
