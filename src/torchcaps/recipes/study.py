@@ -86,15 +86,15 @@ STUDIES: dict[str, Study] = {
     for study in (
         Study(
             "full",
-            ("cifar10", "fashion_mnist", "multimnist", "affnist_style"),
+            ("fashion_mnist", "affnist_style", "multimnist", "cifar10"),
             seeds=(0, 1, 2),
-            epochs=20,
+            epochs=12,
             images=0,
             test_images=0,
             batch_size=256,
             lr=3e-3,
             width=32,
-            stride=1,
+            stride=2,
             neck=512,
             probed=1000,
             attacked=200,
