@@ -10,10 +10,11 @@ from torchcaps.models.parts.heads import POOLS
 from torchcaps.recipes.study import HEADS, STUDIES
 from torchcaps.results import differs, read_comparison, table_of, write_comparison
 from torchcaps.routing import ROUTINGS
+from torchcaps.study import sort_rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/understand/which-routing.md"
-ROWS = read_comparison(ROOT / "results/compare-quick.csv")
+ROWS = sort_rows(read_comparison(ROOT / "results/compare-quick.csv"))
 
 POOLED = tuple(f"plain-{pool}" for pool in POOLS)
 SLOW_LEARNERS = ("em", "pairwise", "discriminative", "self", "variational")

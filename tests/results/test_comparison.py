@@ -45,9 +45,10 @@ def three(head: str, *tests: float, **more: Any) -> list[ComparisonRow]:
 def test_a_row_is_read_back_as_it_was_written_and_added_once(tmp_path: Path) -> None:
     path = tmp_path / "compare.csv"
     first, second = row(), row("dynamic", affine=71.5, iou=0.5, peak_mib=12.0)
-    assert append_comparison(path, [first, second]) == 2
+    third = row("self", train_images_per_s=None, latency_ms=None)
+    assert append_comparison(path, [first, second, third]) == 3
     assert append_comparison(path, [replace(first, test=1.0)]) == 0
-    assert read_comparison(path) == [first, second]
+    assert read_comparison(path) == [first, second, third]
 
 
 def test_a_file_of_other_columns_is_refused(tmp_path: Path) -> None:
@@ -97,6 +98,20 @@ def test_less_latency_is_better_and_couplings_are_not_judged() -> None:
         *[row("fast", seed, latency_ms=1 + 0.1 * seed, entropy=0.1) for seed in range(3)],
     ]
     assert [(one.measure.name, one.best) for one in findings(rows)] == [("latency ms", "fast")]
+
+
+def test_a_speed_of_one_seed_has_no_spread_and_other_measures_need_all_seeds() -> None:
+    first, *others = three("em", 80, 81, 82, affine=70.0, peak_mib=9.0)
+    rows = [first]
+    for one in others:
+        speedless = replace(one, train_images_per_s=None, peak_mib=None, latency_ms=None)
+        rows.append(replace(speedless, affine=None))
+    table = table_of(rows, "fashion_mnist")["em"]
+    assert table["latency ms"] == Cell(1.5, None, 1)
+    assert table["training images/s"].text(0) == "300"
+    assert table["MiB"].n == 1
+    assert "affine %" not in table
+    assert "300" in comparison_text(rows)
 
 
 def test_a_terminal_gets_eighty_columns() -> None:

@@ -12,8 +12,9 @@ from helpers.registry import restored_zoo
 from torchcaps.campaign import Settings
 from torchcaps.errors import UsageError
 from torchcaps.recipes.study import HEADS, STUDIES
-from torchcaps.results import append_comparison, read_comparison
-from torchcaps.study import Outcome, plan_study, run_study, without_rows
+from torchcaps.results import append_comparison, read_comparison, table_of
+from torchcaps.results.comparison.page import comparison_markdown
+from torchcaps.study import Outcome, plan_study, run_study, sort_rows, without_rows
 
 OWN = Path(__file__).parents[1] / "helpers/my_recipe.py"
 SMOKE = STUDIES["smoke"]
@@ -77,7 +78,9 @@ def test_a_routing_of_ones_own_is_trained_and_measured_beside_the_others(outcome
         assert set(row.rotation) == {"0", "15", "30", "45", "60", "75", "90"}
         assert row.rotation["0"] == row.noise["0"] == row.scale["1"]
         assert row.pgd["0"] == row.fgsm["0"]
+        assert row.train_images_per_s is not None
         assert row.train_images_per_s > 0
+        assert row.latency_ms is not None
         assert row.latency_ms > 0
         assert row.equivariance is not None
         assert row.equivariance < 1
@@ -106,6 +109,69 @@ def test_a_row_that_exists_is_not_measured_again(
     for name, value in first.items():
         if name not in timed:
             assert second[name] == pytest.approx(value, abs=1e-3), name
+
+
+def test_a_failed_measurement_is_named_and_loses_no_other_row(
+    folder: Path, settings: Settings, outcome: Outcome
+) -> None:
+    runs = plan_study(SMOKE, heads=["dynamic"], routings=[f"{OWN}:MeanRouting"])
+    weights = runs[0].entry.folder(settings.runs) / "weights.safetensors"
+    rows, aside = folder / "failed.csv", weights.with_suffix(".aside")
+    weights.rename(aside)
+    try:
+        again = run_study(runs, settings, rows)
+        (problem,) = again.problems
+        assert problem.startswith("compare/smoke/strokes/dynamic seed 0 could not be measured: ")
+        assert "\n" not in problem
+        assert [run.head for run in again.missing] == ["dynamic"]
+        assert [row.head for row in read_comparison(rows)] == ["MeanRouting"]
+    finally:
+        aside.rename(weights)
+
+
+def test_rows_that_lack_only_their_speed_are_completed(
+    folder: Path, settings: Settings, outcome: Outcome
+) -> None:
+    runs = plan_study(SMOKE, heads=["dynamic"])
+    lacking = replace(
+        outcome.rows[0], test=12.5, train_images_per_s=None, peak_mib=None, latency_ms=None
+    )
+    beside = folder / "speed-without-speed.csv"
+    append_comparison(beside, [lacking])
+    (row,) = run_study(runs, settings, folder / "speed.csv").rows
+    # measured before, and not again
+    assert row.test == 12.5
+    assert row.latency_ms is not None
+    assert not beside.exists()
+
+
+def test_speed_is_measured_for_the_first_seed_only(
+    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STUDIES, "smoke", replace(SMOKE, seeds=(1, 0)))
+    runs = plan_study(STUDIES["smoke"], heads=["dynamic"])
+    order: list[int] = []
+    outcome = run_study(
+        runs, settings, folder / "seeds.csv", on_row=lambda row: order.append(row.seed)
+    )
+    # a row without speed is complete earlier; rows are returned in the order of the study
+    assert order == [0, 1]
+    assert {row.seed: row.latency_ms is not None for row in outcome.rows} == {0: False, 1: True}
+    table = table_of(outcome.rows, "strokes")["dynamic"]
+    assert table["accuracy %"].n == 2
+    assert (table["latency ms"].n, table["latency ms"].std) == (1, None)
+    assert "speeds are of the first seed" in comparison_markdown(outcome.rows)
+
+
+def test_rows_are_sorted_by_data_set_seed_and_head(outcome: Outcome) -> None:
+    first = outcome.rows[0]
+    keys = [("b", 1, "em"), ("a", 0, "mine"), ("a", 0, "em"), ("b", 0, "plain-average")]
+    keys += [("a", 0, "dynamic"), ("b", 0, "self")]
+    rows = [replace(first, dataset=data, seed=seed, head=head) for data, seed, head in keys]
+    assert [(row.dataset, row.seed, row.head) for row in sort_rows(rows)] == [
+        *(("b", 0, "self"), ("b", 0, "plain-average"), ("b", 1, "em")),
+        *(("a", 0, "dynamic"), ("a", 0, "em"), ("a", 0, "mine")),
+    ]
 
 
 def test_rows_of_another_definition_are_refused(

@@ -120,5 +120,7 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
             typer.echo(f"{len(outcome.missing)} runs have no row yet; the same command goes on.")
     for worker in outcome.failed:
         typer.echo(f"{worker.entry.name} failed: {worker.problem} (see {worker.log})", err=True)
-    if outcome.failed:
+    for problem in outcome.problems:
+        typer.echo(problem, err=True)
+    if outcome.failed or outcome.problems:
         raise typer.Exit(1)

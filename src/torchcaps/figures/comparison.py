@@ -17,7 +17,8 @@ LIMIT = 2.0
 def draw_comparison(rows: Sequence[ComparisonRow]) -> Figure:
     """Draw each measure relative to the mean of its column; the text is the mean over seeds.
 
-    Bold numbers differ from the column's best by two standard errors at most.
+    Bold numbers differ from the column's best by two standard errors at most. Where there is no
+    spread, the best alone is bold.
     """
     columns = _columns(rows)
     heads = list(dict.fromkeys(row.head for row in rows))
@@ -40,7 +41,7 @@ def draw_comparison(rows: Sequence[ComparisonRow]) -> Figure:
                 ha="center",
                 va="center",
                 fontsize=TEXT - 3,
-                weight="normal" if differs(best, cell) else "bold",
+                weight="bold" if is_level(best, cell) else "normal",
                 color="white" if abs(scores[row, place]) > 0.6 * LIMIT else "black",
             ).set_in_layout(False)
     names = [f"{dataset}\n{measure.name}" for dataset, measure, _ in columns]
@@ -51,6 +52,11 @@ def draw_comparison(rows: Sequence[ComparisonRow]) -> Figure:
     bar.set_label("better than the column's mean,\nin standard deviations", fontsize=TEXT - 1)
     bar.ax.tick_params(labelsize=TEXT - 2)
     return figure
+
+
+def is_level(best: Cell, cell: Cell) -> bool:
+    """Return whether a cell is the best, or differs from it by two standard errors at most."""
+    return cell is best or (cell.std is not None and not differs(best, cell))
 
 
 def _columns(rows: Sequence[ComparisonRow]) -> list[tuple[str, Measure, dict[str, Cell]]]:

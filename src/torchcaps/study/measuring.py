@@ -1,6 +1,8 @@
-"""The row of a trained network: its accuracy, robustness, couplings, equivariance and speed."""
+"""The row of a trained network: its accuracy, robustness, couplings and equivariance; its speed."""
 
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ FASTEST = 0.1
 def measure_run(
     run: StudyRun, runs: Path, *, device: torch.device, data_dir: Path | None = None
 ) -> ComparisonRow:
-    """Measure the network of a finished run.
+    """Measure all but the speed of the network of a finished run.
 
     Args:
         run: the run.
@@ -61,7 +63,6 @@ def measure_run(
     measured = {
         **_robustness(run, subject, batch),
         **_routing(subject, batch),
-        **_speed(run, device),
         "affine": _affine(run, subject, data_dir),
         "equivariance": _equivariance(run, subject),
         "iou": _overlap(subject, batch),
@@ -77,6 +78,9 @@ def measure_run(
         batch_size=recipe.batch_size,
         test=result.test,
         **measured,
+        train_images_per_s=None,
+        peak_mib=None,
+        latency_ms=None,
         commit=result.commit,
         measured_commit=commit,
         dirty=dirty or result.dirty,
@@ -152,10 +156,11 @@ def _overlap(subject: Subject, batch: Batch) -> float | None:
     return float(segment(subject.network, batch.images, batch.labels, batch.targets).iou.mean())
 
 
-def _speed(run: StudyRun, device: torch.device) -> dict[str, Any]:
-    """Return training throughput and memory, and the latency of one image.
+def measure_speed(row: ComparisonRow, run: StudyRun, *, device: torch.device) -> ComparisonRow:
+    """Return a row with training throughput and memory, and the latency of one image.
 
-    One CPU thread is timed by its processor time, which other programs slow down little.
+    A GPU replays CUDA graphs, as training does. One CPU thread is timed by its processor time,
+    which other programs slow down little.
     """
     on_gpu = device.type == "cuda"
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
@@ -163,7 +168,7 @@ def _speed(run: StudyRun, device: torch.device) -> dict[str, Any]:
     def timed(mode: str, batch: int) -> Measured:
         setting = Setting(
             run.entry.source,
-            "fused" if on_gpu else "torch",
+            "fused+graph" if on_gpu else "torch",
             batch,
             mode,
             dtype="bfloat16" if on_gpu else "float32",
@@ -171,9 +176,11 @@ def _speed(run: StudyRun, device: torch.device) -> dict[str, Any]:
         return measure(setting, device=device, repeats=run.study.steps, clock=clock)
 
     size = run.entry.recipe.batch_size
-    training, inference = timed("train", size), timed("inference", 1)
-    return {
-        "train_images_per_s": size / training.quantile(FASTEST),
-        "peak_mib": training.peak_mib if on_gpu else None,
-        "latency_ms": 1000 * inference.quantile(FASTEST),
-    }
+    with torch.cuda.device(device) if on_gpu else nullcontext():
+        training, inference = timed("train", size), timed("inference", 1)
+    return replace(
+        row,
+        train_images_per_s=size / training.quantile(FASTEST),
+        peak_mib=training.peak_mib if on_gpu else None,
+        latency_ms=1000 * inference.quantile(FASTEST),
+    )

@@ -1,12 +1,14 @@
 """The runs of a study: every data set, seed and head."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchcaps.campaign import Entry
 from torchcaps.errors import UsageError
 from torchcaps.recipes.study import HEADS, PREFIX, Study
-from torchcaps.recipes.tools.loading import find_head, find_recipe
+from torchcaps.recipes.tools.loading import find_head, find_recipe, find_study
+from torchcaps.results import ComparisonRow, datasets_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,22 @@ class StudyRun:
     def key(self) -> tuple[str, str, str, int]:
         """The key of this network's row in a record."""
         return self.study.name, self.dataset, self.head, self.entry.seed
+
+    @property
+    def has_speed(self) -> bool:
+        """Return whether speed is measured too: for the first seed only, since it has no spread."""
+        return self.entry.seed == self.study.seeds[0]
+
+    def to_json(self) -> str:
+        """Return the run as one line of text, for another process."""
+        entry = self.entry
+        return json.dumps([self.study.name, self.dataset, self.head, entry.source, entry.seed])
+
+    @classmethod
+    def from_json(cls, text: str) -> "StudyRun":
+        """Return the run of :meth:`to_json`'s text, and register its network."""
+        study, dataset, head, source, seed = json.loads(text)
+        return cls(find_study(study), dataset, head, Entry(find_recipe(source), source, seed))
 
 
 def plan_study(
@@ -57,3 +75,17 @@ def plan_study(
 def _entry(study: Study, dataset: str, text: str, seed: int) -> Entry:
     source = f"{PREFIX}{study.name}/{dataset}/{text}"
     return Entry(find_recipe(source), source, seed)
+
+
+def sort_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Return rows by data set, seed and head, for they are written as they are completed.
+
+    Data sets keep the order in which they appear, and routings of a user come last.
+    """
+    datasets, heads = datasets_of(rows), [*HEADS]
+
+    def order(row: ComparisonRow) -> tuple[int, int, int]:
+        head = heads.index(row.head) if row.head in heads else len(heads)
+        return datasets.index(row.dataset), row.seed, head
+
+    return sorted(rows, key=order)

@@ -1,9 +1,11 @@
-"""The runner of a study: trains what is missing, then measures what has no row."""
+"""The runner of a study: trains what is missing, and measures what has no row."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from torchcaps.campaign import Settings, State, Worker, run_campaign
 from torchcaps.errors import UsageError
@@ -13,10 +15,14 @@ from torchcaps.results import (
     check_comparison,
     read_comparison,
 )
-from torchcaps.study.measuring import measure_run
-from torchcaps.study.plan import StudyRun
+from torchcaps.study.measuring import measure_speed
+from torchcaps.study.plan import StudyRun, sort_rows
+from torchcaps.study.pool import Measurement, Pool
+from torchcaps.study.serving import describe_error
 from torchcaps.train.process import choose_device
-from torchcaps.train.signals import InterruptedRunError, catch_signals
+from torchcaps.train.signals import InterruptedRunError, Stop, catch_signals
+
+POLL_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,13 @@ class Outcome:
         rows: all rows of the study, those of earlier calls and of other heads too.
         missing: runs without a row.
         failed: runs whose training failed.
+        problems: one sentence for each network that could not be measured.
     """
 
     rows: list[ComparisonRow]
     missing: list[StudyRun]
     failed: list[Worker]
+    problems: list[str]
 
 
 def known_rows(results: Path, runs: Sequence[StudyRun]) -> list[ComparisonRow]:
@@ -70,8 +78,9 @@ def run_study(
 ) -> Outcome:
     """Train and measure the runs that have no row yet.
 
-    Networks are measured one after another when training has ended, so that their speeds do not
-    disturb each other. Each row is written as soon as it is there.
+    Processes of their own, as many as there are slots, measure each network when it is trained.
+    When nothing else runs, the speed of the networks of the first seed is measured one after
+    another. Each row is written as soon as it is complete.
 
     Args:
         runs: the runs of one study.
@@ -81,25 +90,122 @@ def run_study(
         on_row: called with every new row.
     """
     results = Path(results)
-    started = time.monotonic()
+    end = time.monotonic() + settings.seconds
     check_comparison(results)
-    waiting = without_rows(runs, known_rows(results, runs))
-    workers = run_campaign([run.entry for run in waiting], settings, show=show) if waiting else []
-    device = choose_device(settings.slots[0])
+    record = _Record(results, runs, on_row)
+    workers = _train_and_measure(record, settings, end, show)
     with catch_signals() as stop:
-        for run, worker in zip(waiting, workers, strict=True):
-            if stop.signal or time.monotonic() - started >= settings.seconds:
-                break
-            if worker.state is State.FINISHED:
-                row = measure_run(run, settings.runs, device=device, data_dir=settings.data_dir)
-                append_comparison(results, [row])
-                on_row(row)
-        if stop.signal:
-            raise InterruptedRunError(
-                "stopped while measuring; every row so far is saved, and the same command goes "
-                "on from here",
-                128 + stop.signal,
-            )
-    rows = known_rows(results, runs)
+        record.add_speeds(choose_device(settings.slots[0]), end, stop)
+        _leave_if_stopped(stop)
+    rows = sort_rows(known_rows(results, runs))
     failed = [worker for worker in workers if worker.state is State.FAILED]
-    return Outcome(rows, without_rows(runs, rows), failed)
+    return Outcome(rows, without_rows(runs, rows), failed, record.problems)
+
+
+class _Record:
+    """The rows of a study: complete ones, and beside them those that still lack their speed.
+
+    Args:
+        results: the CSV file of the complete rows.
+        runs: the runs of the study.
+        on_row: called with every new row.
+    """
+
+    def __init__(
+        self, results: Path, runs: Sequence[StudyRun], on_row: Callable[[ComparisonRow], None]
+    ) -> None:
+        self.results = results
+        self.without_speed = results.with_name(f"{results.stem}-without-speed.csv")
+        self.runs = runs
+        self.on_row = on_row
+        self.problems: list[str] = []
+        self.incomplete = without_rows(runs, known_rows(results, runs))
+
+    def add(self, measurement: Measurement) -> None:
+        """Write a row, or keep the problem."""
+        run, row, problem = measurement
+        if row is None:
+            self._fail(run, problem)
+        elif run.has_speed:
+            append_comparison(self.without_speed, [row])
+        else:
+            self._complete(row)
+
+    def add_speeds(self, device: torch.device, end: float, stop: Stop) -> None:
+        """Measure the speeds that rows lack, until the time is over."""
+        rows = {row.key: row for row in known_rows(self.without_speed, self.runs)}
+        for run in self.incomplete:
+            if stop.signal or time.monotonic() >= end:
+                return
+            if run.key in rows:
+                try:
+                    row = measure_speed(rows[run.key], run, device=device)
+                except Exception as error:
+                    self._fail(run, describe_error(error))
+                else:
+                    self._complete(row)
+        complete = {row.key for row in known_rows(self.results, self.runs)}
+        if complete.issuperset(rows):
+            self.without_speed.unlink(missing_ok=True)
+
+    def _complete(self, row: ComparisonRow) -> None:
+        append_comparison(self.results, [row])
+        self.on_row(row)
+
+    def _fail(self, run: StudyRun, problem: str) -> None:
+        self.problems.append(f"{run.entry.name} could not be measured: {problem}")
+
+
+def _train_and_measure(
+    record: _Record,
+    settings: Settings,
+    end: float,
+    show: Callable[[Sequence[Worker]], None],
+) -> list[Worker]:
+    """Train what is unfinished, and measure all but the speed of what is finished."""
+    runs = record.incomplete
+    begun = {row.key for row in known_rows(record.without_speed, record.runs)}
+    pool = Pool(settings)
+
+    def update(workers: Sequence[Worker]) -> None:
+        show(workers)
+        for run, worker in zip(runs, workers, strict=True):
+            if worker.state is State.FINISHED and run.key not in begun:
+                begun.add(run.key)
+                pool.waiting.append(run)
+        for measurement in pool.poll():
+            record.add(measurement)
+
+    if not runs:
+        return []
+    try:
+        try:
+            workers = run_campaign([run.entry for run in runs], settings, show=update)
+            with catch_signals() as stop:
+                while pool.is_busy and not stop.signal and time.monotonic() < end:
+                    _wait(pool, record)
+                _leave_if_stopped(stop)
+        finally:
+            pool.waiting.clear()
+            last = min(time.monotonic(), end) + settings.grace_s
+            while pool.is_busy and time.monotonic() < last:
+                _wait(pool, record)
+    finally:
+        pool.close()
+    return workers
+
+
+def _wait(pool: Pool, record: _Record) -> None:
+    """Write what has been measured, and wait a moment."""
+    for measurement in pool.poll():
+        record.add(measurement)
+    time.sleep(POLL_S)
+
+
+def _leave_if_stopped(stop: Stop) -> None:
+    if stop.signal:
+        raise InterruptedRunError(
+            "stopped while measuring; every row so far is saved, and the same command goes on "
+            "from here",
+            128 + stop.signal,
+        )

@@ -54,7 +54,8 @@ class ComparisonRow(TypedRow):
             thread per second of processor time.
         peak_mib: peak memory of a training step in MiB; None on a CPU.
         latency_ms: time to classify one image, of the fastest tenth of the repeats; on one CPU
-            thread its processor time.
+            thread its processor time. These three are None where speed was not measured: the
+            first seed of a study has it.
         commit: commit of the code that trained.
         measured_commit: commit of the code that measured.
         dirty: whether either code differed from its commit.
@@ -89,9 +90,9 @@ class ComparisonRow(TypedRow):
     iou: float | None
     entropy: float | None
     changed: float | None
-    train_images_per_s: float
+    train_images_per_s: float | None
     peak_mib: float | None
-    latency_ms: float
+    latency_ms: float | None
     commit: str
     measured_commit: str
     dirty: bool
@@ -122,12 +123,14 @@ class Measure(NamedTuple):
         of: returns the number of a row; None where it was not measured.
         digits: decimal places.
         better: 1 if more is better, -1 if less is, 0 if neither.
+        some: whether a cell may leave out runs that lack the measure.
     """
 
     name: str
     of: Callable[[ComparisonRow], float | None]
     digits: int = 1
     better: int = 1
+    some: bool = False
 
 
 ACCURACY = Measure("accuracy %", lambda row: row.test)
@@ -139,9 +142,9 @@ EQUIVARIANCE = Measure("equivariance R²", lambda row: row.equivariance, 2)
 IOU = Measure("overlap IoU", lambda row: row.iou, 2)
 ENTROPY = Measure("entropy", lambda row: row.entropy, 2, 0)
 CHANGED = Measure("changed %", lambda row: row.changed, 1, 0)
-THROUGHPUT = Measure("training images/s", lambda row: row.train_images_per_s, 0)
-MEMORY = Measure("MiB", lambda row: row.peak_mib, 0, -1)
-LATENCY = Measure("latency ms", lambda row: row.latency_ms, 2, -1)
+THROUGHPUT = Measure("training images/s", lambda row: row.train_images_per_s, 0, 1, True)
+MEMORY = Measure("MiB", lambda row: row.peak_mib, 0, -1, True)
+LATENCY = Measure("latency ms", lambda row: row.latency_ms, 2, -1, True)
 
 QUALITY = (ACCURACY, AFFINE, VIEWPOINT, CORRUPTED, PGD, EQUIVARIANCE, IOU)
 COST = (ENTROPY, CHANGED, THROUGHPUT, MEMORY, LATENCY)
@@ -203,10 +206,10 @@ def table_of(rows: Iterable[ComparisonRow], dataset: str) -> Table:
 
 
 def cell_of(rows: Iterable[ComparisonRow], measure: Measure) -> Cell | None:
-    """Return the cell of one measure over runs; None unless every run has it."""
+    """Return the cell of one measure; None where a run lacks it that may not be left out."""
     values = [measure.of(row) for row in rows]
     known = [value for value in values if value is not None and math.isfinite(value)]
-    if not values or len(known) < len(values):
+    if not known or (len(known) < len(values) and not measure.some):
         return None
     spread = statistics.stdev(known) if len(known) > 1 else None
     return Cell(statistics.fmean(known), spread, len(known))
