@@ -9,6 +9,7 @@ keeps no state beside the run folders, so the same command goes on after any int
 
 from torchcaps.campaign.entries import Entry as Entry, read_list as read_list
 from torchcaps.campaign.estimate import Pace as Pace, write_estimates as write_estimates
+from torchcaps.campaign.mps import mps_daemon as mps_daemon
 from torchcaps.campaign.plan import Planned as Planned, plan as plan
 from torchcaps.campaign.runner import Settings as Settings, run_campaign as run_campaign
 from torchcaps.campaign.worker import State as State, Worker as Worker

@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchcaps.campaign.entries import Entry
@@ -30,6 +30,7 @@ class Settings:
         runs: the folder of the run folders.
         record: the CSV file for the rows; curves go beside it.
         data_dir: the data folder.
+        environment: additional environment variables of the processes that it starts.
         grace_s: seconds before the limit at which the runs are asked to save and end.
     """
 
@@ -39,6 +40,7 @@ class Settings:
     runs: Path = Path("runs")
     record: Path = Path("results/accuracy.csv")
     data_dir: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 25.0
 
     def __post_init__(self) -> None:
@@ -134,7 +136,7 @@ def _fill(workers: Sequence[Worker], settings: Settings, seconds: float) -> None
         return
     for worker in workers:
         if free and worker.state is State.WAITING and not worker.is_left_over():
-            worker.start(free.pop(0), settings.data_dir)
+            worker.start(free.pop(0), settings.data_dir, settings.environment)
 
 
 def _finish(

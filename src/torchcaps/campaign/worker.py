@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from torchcaps.train.outputs.folder import RunFolder
 
 INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 """Exit codes of a run that has saved and can be resumed."""
+
+
+def child_environment(more: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that imports this package from the same place."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
 
 
 class State(StrEnum):
@@ -82,8 +88,14 @@ class Worker:
             words += ["--data-dir", str(data_dir)]
         return [sys.executable, "-m", "torchcaps", *words]
 
-    def start(self, device: str, data_dir: Path | None) -> None:
-        """Start the process; its output goes to ``campaign.log`` in the run folder."""
+    def start(self, device: str, data_dir: Path | None, environment: Mapping[str, str]) -> None:
+        """Start the process; its output goes to ``campaign.log`` in the run folder.
+
+        Args:
+            device: its device.
+            data_dir: the data folder.
+            environment: additional environment variables.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             # a group of its own: Ctrl-C reaches the campaign alone, which passes it on
@@ -93,7 +105,7 @@ class Worker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=child_environment(environment),
             )
         self.device = device
         self.state = State.RUNNING

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,9 @@ Devices = Annotated[
     typer.Option("--device", help="cpu or cuda:N, repeated; default every GPU."),
 ]
 Out = Annotated[Path, typer.Option(help="The folder of the run folders.")]
+Mps = Annotated[
+    bool, typer.Option("--mps", help="Let runs share a GPU by NVIDIA MPS, not take turns on it.")
+]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print the plan and train nothing.")]
 
 
@@ -40,6 +44,7 @@ def campaign(
     minutes: Minutes = None,
     parallel: Parallel = 1,
     devices: Devices = None,
+    mps: Mps = False,
     out: Out = Path("runs"),
     record: Annotated[Path, typer.Option("--results", help="CSV file for the rows.")] = RECORD,
     data_dir: DataDir = None,
@@ -47,7 +52,7 @@ def campaign(
     as_json: Json = False,
 ) -> None:
     """Train a list of recipes and seeds side by side; resume what is unfinished."""
-    from torchcaps.campaign import Pace, Settings, read_list, run_campaign
+    from torchcaps.campaign import Pace, Settings, mps_daemon, read_list, run_campaign
     from torchcaps.results import read_rows
 
     entries = read_list(runs_list)
@@ -65,8 +70,8 @@ def campaign(
     if plan_only:
         print_plan(entries, settings, pace, as_json)
         return
-    with shown(pace, quiet=as_json) as show:
-        workers = run_campaign(entries, settings, show=show)
+    with mps_daemon(wanted=mps) as environment, shown(pace, quiet=as_json) as show:
+        workers = run_campaign(entries, replace(settings, environment=environment), show=show)
     _print_end(workers, as_json)
 
 

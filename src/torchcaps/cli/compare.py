@@ -1,6 +1,7 @@
 """``torchcaps compare``: every head on one backbone, trained, measured and in one table."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from torchcaps.cli.campaign import (
     Devices,
     Minutes,
+    Mps,
     Out,
     Parallel,
     PlanOnly,
@@ -47,6 +49,7 @@ def compare(
     minutes: Minutes = None,
     parallel: Parallel = 1,
     devices: Devices = None,
+    mps: Mps = False,
     out: Out = Path("runs"),
     results: Results = None,
     page: Page = None,
@@ -55,7 +58,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare routings and plain heads on equal terms; resume what is unfinished."""
-    from torchcaps.campaign import Settings
+    from torchcaps.campaign import Settings, mps_daemon
     from torchcaps.recipes.tools.loading import find_study
     from torchcaps.study import known_rows, plan_study, run_study, without_rows
 
@@ -75,10 +78,10 @@ def compare(
         waiting = without_rows(runs, known_rows(results, runs))
         print_plan([run.entry for run in waiting], settings, pace, as_json)
         return
-    with shown(pace, quiet=as_json) as show:
-        outcome = run_study(
-            runs, settings, results, show=show, on_row=_ignore if as_json else _say_measured
-        )
+    say = _ignore if as_json else _say_measured
+    with mps_daemon(wanted=mps) as environment, shown(pace, quiet=as_json) as show:
+        settings = replace(settings, environment=environment)
+        outcome = run_study(runs, settings, results, show=show, on_row=say)
     if page is not None and outcome.rows:
         _write_page(page, outcome.rows)
     _print_outcome(outcome, as_json)

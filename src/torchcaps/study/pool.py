@@ -1,7 +1,6 @@
 """Processes that measure networks side by side."""
 
 import json
-import os
 import select
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from collections import deque
 from typing import NamedTuple, final
 
 from torchcaps.campaign import Settings
+from torchcaps.campaign.worker import child_environment
 from torchcaps.results import ComparisonRow
 from torchcaps.study.plan import StudyRun
 
@@ -32,7 +32,7 @@ class Measurer:
 
     Args:
         device: device of the measurements.
-        settings: the folders of the study.
+        settings: the folders of the study, and the environment of its processes.
     """
 
     def __init__(self, device: str, settings: Settings) -> None:
@@ -67,7 +67,7 @@ class Measurer:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=child_environment(self.settings.environment),
             )
 
     def poll(self) -> Measurement | None:
