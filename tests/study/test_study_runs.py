@@ -1,6 +1,7 @@
 """Studies: plans, a user's routing, rows that are measured once, and interruptions."""
 
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,19 @@ def test_a_failed_measurement_is_named_and_loses_no_other_row(
         assert [row.head for row in read_comparison(rows)] == ["MeanRouting"]
     finally:
         aside.rename(weights)
+
+
+def test_measuring_ends_at_the_time_limit(
+    folder: Path, settings: Settings, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchcaps.campaign.runner.LEAST_S", 0)
+    limited = replace(settings, minutes=0.5 / 60, grace_s=0.25)
+    runs = plan_study(SMOKE, heads=["dynamic"])
+    started = time.monotonic()
+    late = run_study(runs, limited, folder / "late.csv")
+    assert time.monotonic() - started < 5
+    assert [run.head for run in late.missing] == ["dynamic"]
+    assert (late.rows, late.failed, late.problems) == ([], [], [])
 
 
 def test_rows_that_lack_only_their_speed_are_completed(

@@ -24,7 +24,7 @@ def serve(device_name: str, runs: str, data_dir: str) -> None:
     """
     device = choose_device(device_name)
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
         # the processes share the cores, and the work is on the GPU
         torch.set_num_threads(1)
     with os.fdopen(os.dup(1), "w") as answers:
