@@ -227,9 +227,11 @@ class ConvTransformCapsules(SlidingCapsules):
     ) -> Routed:
         """Route the votes of the children, cast by a convolution where that is faster.
 
-        It is not for one image or one window, nor where a kernel or the poses need the windows.
+        It is on a CPU, but for one image or one window, unless a kernel or the poses need the
+        windows. For few groups of channels, cuDNN slices its tensors into groups.
         """
         casts = self.routing.kernel is None and not self.routing.reads_poses
+        casts = casts and children.poses.device.type == "cpu"
         batch, *sides = self.output_size(children.poses)
         if votes is None and casts and batch > 1 and sides != [1, 1]:
             votes = self.convolved(children)

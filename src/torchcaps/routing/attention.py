@@ -29,6 +29,8 @@ from torchcaps.routing.base import Axis, Implementation, Primary, Routing, Sizes
 from torchcaps.tensors import parent_major
 from torchcaps.votes import Votes
 
+MAX_SPREAD_PARENTS = 16
+
 
 def attention_routing(votes: Tensor, weight: Tensor, mask: Tensor | None = None) -> Routed:
     """Route votes ``[b i j e]`` by Eq. 6 to 8.
@@ -53,8 +55,7 @@ def attention_routing(votes: Tensor, weight: Tensor, mask: Tensor | None = None)
             f"the attention kernel {list(weight.shape)} must be {[j, i, e, i]} for votes "
             f"{list(votes.shape)}"
         )
-    concatenated = votes.transpose(1, 2).flatten(2)  # [b j (i e)]
-    logits = torch.einsum("bjk,jko->boj", concatenated, weight.flatten(1, 2))  # (7)
+    logits = _logits(votes.transpose(1, 2).flatten(2), weight.flatten(1, 2))  # (7)
     if mask is not None:
         logits = logits.masked_fill(~mask[..., None], torch.finfo(logits.dtype).min)
     couplings = logits.softmax(dim=1)  # (8)
@@ -62,6 +63,26 @@ def attention_routing(votes: Tensor, weight: Tensor, mask: Tensor | None = None)
         couplings = couplings * mask[..., None]
     poses = torch.einsum("bij,bije->bje", couplings, votes)  # (6)
     return Routed(poses, lengths(poses), couplings)
+
+
+def _logits(concatenated: Tensor, weight: Tensor) -> Tensor:
+    """Return logits ``[b i j]`` from the votes ``[b j (i e)]`` and the weights ``[j (i e) i]``.
+
+    On a GPU few parents are faster in one matrix product, with zeros between them, than in a
+    product each: products with few columns leave it idle.
+    """
+    if not concatenated.is_cuda or concatenated.shape[1] > MAX_SPREAD_PARENTS:
+        return torch.einsum("bjk,jko->boj", concatenated, weight)
+    return _spread_product(concatenated, weight)
+
+
+def _spread_product(concatenated: Tensor, weight: Tensor) -> Tensor:
+    j, k, i = weight.shape
+    apart = torch.eye(j, dtype=weight.dtype, device=weight.device)
+    spread = weight[:, :, None, :] * apart[:, None, :, None]  # [j k j i]
+    logits: Tensor = concatenated.flatten(1) @ spread.reshape(j * k, j * i)
+    logits = logits.reshape(-1, j, i)
+    return logits.transpose(1, 2)
 
 
 @final
