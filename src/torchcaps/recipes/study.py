@@ -88,7 +88,7 @@ STUDIES: dict[str, Study] = {
             "full",
             ("fashion_mnist", "affnist_style", "multimnist", "cifar10"),
             seeds=(0, 1, 2),
-            epochs=12,
+            epochs=10,
             images=0,
             test_images=0,
             batch_size=256,

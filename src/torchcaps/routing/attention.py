@@ -81,8 +81,7 @@ def _spread_product(concatenated: Tensor, weight: Tensor) -> Tensor:
     apart = torch.eye(j, dtype=weight.dtype, device=weight.device)
     spread = weight[:, :, None, :] * apart[:, None, :, None]  # [j k j i]
     logits: Tensor = concatenated.flatten(1) @ spread.reshape(j * k, j * i)
-    logits = logits.reshape(-1, j, i)
-    return logits.transpose(1, 2)
+    return logits.reshape(concatenated.shape[0], j, i).transpose(1, 2)
 
 
 @final
