@@ -98,5 +98,5 @@ def _variants(mnist: Recipe) -> list[Recipe]:
 def modern() -> list[Recipe]:
     """Return the modern variants."""
     mnist = published()[0]
-    digits = modernize(mnist, DIGITS_NOTES, train_transforms=(DIGITS,), epochs=150, lr=2e-3)
+    digits = modernize(mnist, DIGITS_NOTES, train_transforms=(DIGITS,), epochs=200, lr=2e-3)
     return [digits]
