@@ -73,7 +73,7 @@ PLANS: dict[str, tuple[Setting, ...]] = {
         for batch in (8, 32, 128, 512, 2048)
     ),
     "eager": (
-        *(_user(_low(case, way, 128)) for case in (SABOUR, TSAI) for way in LOOPS),
+        *(_user(_low(case, way, 128)) for case in (SABOUR, TSAI) for way in ("floor", *LOOPS)),
         *(_low(case, way, 128) for case in (SABOUR, TSAI) for way in ("fused", BEST)),
         *(_user(Setting(case, "fused", 128)) for case in (SABOUR, TSAI)),
         *(_low(CHOI, way, 128) for way in ("torch", "torch+compile", "torch+compile+graph")),
