@@ -24,9 +24,6 @@ N_IMAGES = 100
 N_TRACED = 8
 """Images of the parity check of a traced network, whose outputs are large."""
 
-N_CALIBRATION = 100
-"""Images that set the ranges of activations in int8."""
-
 FACTS = ("recipe", "seed", "epochs", "test", "commit", "weights_sha256")
 """What a file says of the training, as far as it is known."""
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from helpers.runs.checkpoints import save
-from torchcaps.train.checkpoint import files as module
+from torchcaps.train.checkpoint import files as module, state
 from torchcaps.train.checkpoint.files import (
     Checkpoint,
     CheckpointError,
@@ -310,3 +310,9 @@ def test_a_checkpoint_that_cannot_be_removed_is_one_sentence(
     monkeypatch.setattr(module, "_remove", refused)
     with pytest.raises(CheckpointError, match="step-00000001 cannot be removed"):
         prune(tmp_path, keep=2)
+
+
+def test_progress_that_is_no_number_is_one_sentence() -> None:
+    saved = Checkpoint(3, {}, {}, {"step": "three"})
+    with pytest.raises(CheckpointError, match="its step is 'three' and must be a number"):
+        state._progress(saved)

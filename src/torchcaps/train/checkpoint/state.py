@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchcaps.models import Network
 from torchcaps.train.checkpoint.encoding import dump_tensors, parse_tensors
-from torchcaps.train.checkpoint.files import Checkpoint
+from torchcaps.train.checkpoint.files import Checkpoint, CheckpointError
 from torchcaps.train.optimizers import optimizer_tensors, restore_optimizer
 from torchcaps.train.process import Process
 from torchcaps.train.step import Step
@@ -63,14 +63,13 @@ def restore(
     step: Step, average: dict[str, Tensor], saved: Checkpoint, process: Process
 ) -> Progress:
     """Load a checkpoint into a new run; return its progress."""
+    progress = _progress(saved)
     restore_weights(step.network, average, saved)
     parameters = list(step.network.named_parameters())
     restore_optimizer(step.optimizer, parameters, saved.optim, "optimiser")
     if step.ascent is not None:
         restore_optimizer(step.ascent, parameters, saved.optim, "ascent")
     step.meters.copy_(saved.optim["meters"])
-    fresh = asdict(Progress())
-    progress = Progress(**{key: saved.state.get(key, fresh[key]) for key in fresh})
     step.taken.fill_(progress.step)
     step.count = progress.step
     if process.world == 1:
@@ -78,6 +77,18 @@ def restore(
         if process.device.type == "cuda" and "rng/cuda" in saved.optim:
             torch.cuda.set_rng_state(saved.optim["rng/cuda"], process.device)
     return progress
+
+
+def _progress(saved: Checkpoint) -> Progress:
+    """Return the progress of a checkpoint; refuse what is not a number."""
+    values = {key: saved.state.get(key, value) for key, value in asdict(Progress()).items()}
+    for key, value in values.items():
+        if not isinstance(value, int | float | None):
+            raise CheckpointError(
+                f"the checkpoint cannot be used: its {key} is {value!r} and must be a number; go "
+                "back to another checkpoint or start over"
+            )
+    return Progress(**values)
 
 
 def restore_weights(network: Network, average: dict[str, Tensor], saved: Checkpoint) -> None:
