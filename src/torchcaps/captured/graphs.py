@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchcaps.captured.precompilation import precompile
 from torchcaps.errors import TorchcapsError
 
 T = TypeVar("T")
 
 WARM_UP_STEPS = 3
-"""Runs before a capture, in which libraries allocate and kernels compile."""
+"""Runs before a capture, in which libraries allocate; in the first all kernels compile."""
 
 
 def record(
@@ -34,7 +35,8 @@ def record(
     side.wait_stream(torch.cuda.current_stream())
     try:
         with torch.cuda.stream(side):
-            for _ in range(WARM_UP_STEPS - 1):
+            is_warm = precompile(function)
+            for _ in range(WARM_UP_STEPS - 1 - is_warm):
                 function()
             with _no_waiting():
                 function()

@@ -9,6 +9,7 @@ from torch import Tensor, library
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import Function
 
+from torchcaps.captured.precompilation import is_precompiling, with_placeholders
 from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.gate import lowered
 from torchcaps.votes import Votes, Window
@@ -72,7 +73,8 @@ def operator(
         @functools.wraps(function)
         def on_device(first: Tensor, *rest: Any, **options: Any) -> Any:
             with torch.cuda.device_of(first):
-                return function(first, *rest, **options)
+                output = function(first, *rest, **options)
+                return with_placeholders(output) if is_precompiling() else output
 
         op = library.custom_op(name, on_device, mutates_args=())
         op.register_fake(shapes)

@@ -1,0 +1,136 @@
+"""The kernels of a step, compiled all at once before its first launch.
+
+Triton compiles a kernel at its first launch, so that a step compiles one kernel after another. Its
+compiler leaves Python's lock in every stage, and threads compile several kernels at a time.
+"""
+
+import functools
+import importlib.util
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+T = TypeVar("T")
+
+MAX_THREADS = 16
+PLACEHOLDER = 2.0**-7
+"""Result of a kernel that is not launched: logarithms and quotients of it are finite, and a pose of
+such numbers is shorter than 1."""
+
+LOG = logging.getLogger("torchcaps")
+_lock = threading.Lock()
+_thread = threading.local()
+
+
+def precompile(function: Callable[[], object]) -> bool:
+    """Call a function without launching kernels, compile these concurrently, and say if it worked.
+
+    Everything else runs, on placeholders in place of the kernels' results. The caller undoes what
+    the function changes. If anything fails, kernels compile at their first launch, as without this
+    call. Without a GPU nothing is called.
+    """
+    if not _can_compile():
+        return False
+    try:
+        with compiling_only():
+            function()
+    except Exception as error:
+        _warn_once(f"kernels compile one after another: {type(error).__name__}: {error}")
+        return False
+    return True
+
+
+def is_precompiling() -> bool:
+    """Return whether this thread compiles kernels and launches none."""
+    return getattr(_thread, "is_precompiling", False)
+
+
+def with_placeholders(output: T) -> T:
+    """Fill what kernels that were not launched should have written, and return it."""
+    filled: T = pytree.tree_map_only(Tensor, lambda tensor: tensor.fill_(PLACEHOLDER), output)
+    return filled
+
+
+@contextmanager
+def compiling_only() -> Iterator[None]:
+    """Compile the kernels that this thread would launch, concurrently; done at the end."""
+    from triton.runtime._async_compile import AsyncCompileMode
+    from triton.runtime.jit import JITFunction
+
+    kernels: set[Any] = set()
+    with _lock, _Loaders(_threads()) as pool, AsyncCompileMode(pool, ignore_errors=True):
+        run = JITFunction.run
+
+        @functools.wraps(run)
+        def compile_only(self: Any, *arguments: Any, warmup: bool, **options: Any) -> Any:
+            kernels.add(self)
+            here = is_precompiling()
+            return run(self, *arguments, warmup=warmup or here, **options)
+
+        _thread.is_precompiling = True
+        JITFunction.run = compile_only
+        try:
+            # a thread of autograd's own would launch
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
+        finally:
+            JITFunction.run = run
+            _thread.is_precompiling = False
+    for kernel in kernels:
+        _forget_failures(kernel)
+
+
+class _Loaders(ThreadPoolExecutor):
+    """Threads that compile a kernel and load it on the current GPU of the calling thread."""
+
+    def submit(self, function: Callable[..., T], /, *_: Any, **__: Any) -> Future[T]:
+        from triton.runtime import driver
+
+        device = driver.active.get_current_device()
+
+        def compile_and_load() -> T:
+            kernel: Any = function()
+            # the first launch tells what is wrong with a binary
+            with suppress(Exception), torch.cuda.device(device):
+                kernel.run  # noqa: B018  # builds its launcher
+            return kernel  # type: ignore[no-any-return]
+
+        return super().submit(compile_and_load)
+
+
+def _forget_failures(kernel: Any) -> None:
+    """Let the first launch compile again what did not compile; Triton 3.7 keeps the error."""
+    from triton.runtime._async_compile import FutureKernel
+
+    for compiled, *_ in kernel.device_caches.values():
+        for key, code in list(compiled.items()):
+            if isinstance(code, FutureKernel):
+                del compiled[key]
+
+
+def _can_compile() -> bool:
+    return (
+        torch.cuda.is_available()
+        and os.environ.get("TRITON_INTERPRET") != "1"
+        and importlib.util.find_spec("triton") is not None
+        and not torch.compiler.is_compiling()
+        and not is_precompiling()
+        and not torch.cuda.is_current_stream_capturing()
+    )
+
+
+def _threads() -> int:
+    return min(MAX_THREADS, os.cpu_count() or 1)
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    LOG.warning(message)
