@@ -7,6 +7,7 @@ from torchcaps.capsules import Capsules as Capsules, Output as Output, Routed as
 from torchcaps.captured import (
     CapturedNetwork as CapturedNetwork,
     CapturedStep as CapturedStep,
+    precompile as precompile,
 )
 from torchcaps.export import export as export
 from torchcaps.functional import (

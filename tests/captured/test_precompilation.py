@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers.processes import run_python
-from torchcaps.captured.precompilation import precompile
+from torchcaps.captured.precompilation import compile_ahead
 
 SCRIPT = str(Path(__file__).parents[1] / "helpers/kernels/precompilation.py")
 needs_triton = pytest.mark.skipif(
@@ -36,6 +36,11 @@ def test_a_failure_is_logged_once_and_leaves_nothing_behind() -> None:
     run_python(SCRIPT, "errors")
 
 
+@needs_triton
+def test_a_run_ahead_of_the_first_step_leaves_no_trace() -> None:
+    run_python(SCRIPT, "state")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_nothing_is_called() -> None:
-    assert not precompile(pytest.fail)
+    assert not compile_ahead(pytest.fail)

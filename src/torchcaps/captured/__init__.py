@@ -5,4 +5,5 @@ Python most of the time. A CUDA graph records the launches once and replays them
 """
 
 from torchcaps.captured.network import CapturedNetwork as CapturedNetwork
+from torchcaps.captured.precompilation import precompile as precompile
 from torchcaps.captured.step import CapturedStep as CapturedStep

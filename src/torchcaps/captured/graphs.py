@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchcaps.captured.precompilation import precompile
+from torchcaps.captured.precompilation import compile_ahead
 from torchcaps.errors import TorchcapsError
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ def record(
     side.wait_stream(torch.cuda.current_stream())
     try:
         with torch.cuda.stream(side):
-            is_warm = precompile(function)
+            is_warm = compile_ahead(function)
             for _ in range(WARM_UP_STEPS - 1 - is_warm):
                 function()
             with _no_waiting():

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 T = TypeVar("T")
@@ -30,7 +30,68 @@ _lock = threading.Lock()
 _thread = threading.local()
 
 
-def precompile(function: Callable[[], object]) -> bool:
+def precompile(
+    network: nn.Module,
+    images: Tensor,
+    *targets: Tensor,
+    loss: Callable[..., Tensor] | None = None,
+    autocast: torch.dtype | None = None,
+    pass_targets: bool = False,
+) -> None:
+    """Compile all kernels of a network's forward and backward pass at once, for a loop of your own.
+
+        tc.precompile(network, images, labels, loss=tc.margin_loss, autocast=torch.bfloat16)
+
+    Kernels that are not compiled ahead compile one after another in the first step. Weights,
+    gradients, statistics and random numbers stay as they are. On a CPU nothing happens.
+    `CapturedStep` and `CapturedNetwork` compile ahead without this call.
+
+    Args:
+        network: the network itself, not its wrapper for several processes.
+        images: a batch of the size and type to come.
+        targets: what the loss takes after the network's output.
+        loss: function of the network's output and the targets that returns a scalar; None leaves
+            out the kernels of the loss.
+        autocast: precision of the forward pass; None keeps that of the weights.
+        pass_targets: also give the targets to the network, as decoders of a class need.
+    """
+
+    def total() -> Tensor:
+        with torch.autocast(images.device.type, dtype=autocast, enabled=autocast is not None):
+            output = network(images, *(targets if pass_targets else ()))
+            if loss is not None:
+                return loss(output, *targets)
+        tensors = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor)]
+        return torch.stack([x.float().sum() for x in tensors]).sum()
+
+    compile_gradient(network, total, images.device)
+
+
+def compile_gradient(network: nn.Module, total: Callable[[], Tensor], device: torch.device) -> None:
+    """Compile the kernels of a number and of its gradient, and leave everything as it was.
+
+    Args:
+        network: the network whose parameters the gradient is for.
+        total: returns the number, on the device; changes nothing but buffers of the network.
+        device: the device of the network.
+    """
+    if device.type != "cuda" or not _can_compile():
+        return
+    parameters = [p for p in network.parameters() if p.requires_grad]
+
+    def run() -> None:
+        number = total()
+        if number.requires_grad:
+            torch.autograd.grad(number, parameters, allow_unused=True)
+
+    buffers = [buffer.clone() for buffer in network.buffers()]
+    with torch.cuda.device(device), torch.random.fork_rng([device]):
+        compile_ahead(run)
+    for buffer, old in zip(network.buffers(), buffers, strict=True):
+        buffer.copy_(old)
+
+
+def compile_ahead(function: Callable[[], object]) -> bool:
     """Call a function without launching kernels, compile these concurrently, and say if it worked.
 
     Everything else runs, on placeholders in place of the kernels' results. The caller undoes what

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -10,6 +11,7 @@ from torch.optim import Optimizer
 
 from torchcaps.capsules import Output
 from torchcaps.captured.graphs import record, unchanged
+from torchcaps.captured.precompilation import compile_gradient
 from torchcaps.data import Batch
 from torchcaps.functional import reconstruction_loss
 from torchcaps.models import Network
@@ -112,11 +114,9 @@ class Step:
 
     def __call__(self, batch: Batch) -> None:
         """Train on a batch; raise :class:`NonFiniteError` before a bad step changes anything."""
-        device = self.process.device
-        images = batch.images.contiguous(memory_format=self.format)
-        with autocast(device, self.recipe.precision):
-            output = self.forward(images, batch.labels if self.decodes else None)
-        loss = total_loss(self.recipe, output, batch, self.taken, steps=self.steps)
+        if self.count == 0:
+            self._compile_ahead(batch)
+        output, loss = self._loss(self.forward, batch)
         # a captured step must not add to earlier gradients, whose memory is released
         self.network.zero_grad()
         climbs = self.ascent is not None and self.count % self.recipe.coefficient_every == 0
@@ -142,6 +142,20 @@ class Step:
         if climbs and self.ascent is not None:
             self.ascent.step()
         self._count(output.scores.detach(), batch, loss.detach())
+
+    def _loss(self, forward: Callable[..., Output], batch: Batch) -> tuple[Output, Tensor]:
+        """Return the output for a batch, and its loss."""
+        images = batch.images.contiguous(memory_format=self.format)
+        with autocast(self.process.device, self.recipe.precision):
+            output = forward(images, batch.labels if self.decodes else None)
+        return output, total_loss(self.recipe, output, batch, self.taken, steps=self.steps)
+
+    def _compile_ahead(self, batch: Batch) -> None:
+        """Compile the kernels of a step that is not captured, whose capture would compile them."""
+        # which talks to the other processes, and one of them may fail
+        if not any(isinstance(module, nn.SyncBatchNorm) for module in self.network.modules()):
+            loss = partial(self._loss, self.network, batch)
+            compile_gradient(self.network, lambda: loss()[1], self.process.device)
 
     def _cancel_bad_step(self, gradients: list[Tensor]) -> None:
         """Keep an optimizer that cannot skip steps from changing weights after a bad step."""

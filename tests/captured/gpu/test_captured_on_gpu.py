@@ -1,6 +1,7 @@
 """The captured step and the captured network on a GPU."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,27 @@ def test_the_captured_step_is_the_plain_step(optimizer: str) -> None:
     plain = train(optimizer, capture=False)
     for name, value in train(optimizer).items():
         assert torch.allclose(value, plain[name], atol=1e-4, rtol=1e-3), name
+
+
+def test_kernels_that_compiled_ahead_compile_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import triton
+
+    # sizes that no other test has
+    network = tc.build("demo/strokes-dynamic", n_classes=13).cuda()
+    images = torch.rand(11, 1, 28, 28, device="cuda")
+    labels = torch.randint(13, (11,), device="cuda")
+    compiled: list[str] = []
+    monkeypatch.setattr(
+        triton.knobs.compilation, "listener", lambda *, src, **_: compiled.append(src.name)
+    )
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    tc.precompile(network, images, labels, loss=loss)
+    assert compiled
+    compiled.clear()
+    loss(network(images), labels).backward()
+    assert not compiled
 
 
 def test_a_step_that_waits_for_the_gpu_gets_one_sentence() -> None:

@@ -3,13 +3,15 @@
 The first argument names the check. Kernels are compiled for compute capability 9.0.
 """
 
+import copy
 import logging
 import os
 import runpy
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,13 +19,14 @@ from unittest import mock
 
 import torch
 import triton
+from torch import Tensor, nn
 from triton.runtime.jit import JITFunction
 
 from helpers.kernels.compilation import Target, norm, pointwise
 from torchcaps.bench import Setting
 from torchcaps.bench.measure import find_recipe, network, random_batch
 from torchcaps.captured import precompilation
-from torchcaps.captured.precompilation import compiling_only, precompile
+from torchcaps.captured.precompilation import compile_ahead, compile_gradient, compiling_only
 from torchcaps.recipes import Recipe
 from torchcaps.train.step import total_loss
 
@@ -105,6 +108,43 @@ def launches(setting: Setting) -> Names:
     return counts
 
 
+@contextmanager
+def pretended_gpu() -> Iterator[None]:
+    """Let the code believe in a GPU."""
+    with (
+        mock.patch.object(torch.cuda, "is_available", return_value=True),
+        mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=False),
+        mock.patch.object(torch.cuda, "device", return_value=nullcontext()),
+        mock.patch.object(torch.cuda, "get_rng_state", return_value=torch.get_rng_state()),
+        mock.patch.object(torch.cuda, "set_rng_state"),
+    ):
+        yield
+
+
+def check_state() -> None:
+    """Check that a run ahead of the first step changes no weight, gradient, statistic or draw."""
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout())
+    before = copy.deepcopy(net.state_dict())
+    calls: list[bool] = []
+
+    def total() -> Tensor:
+        output: Tensor = net(torch.rand(4, 3)).sum()
+        calls.append(precompilation.is_precompiling())
+        return output
+
+    torch.manual_seed(0)
+    with pretended_gpu():
+        compile_gradient(net, total, torch.device("cuda", 0))
+    assert calls == [True]
+    drawn = torch.rand(3)
+    torch.manual_seed(0)
+    assert torch.equal(drawn, torch.rand(3))
+    assert all(torch.equal(x, before[name]) for name, x in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+    compile_gradient(net, total, CPU)
+    assert len(calls) == 1, "something ran on a CPU"
+
+
 def check_errors() -> None:
     """Check that a failure is logged once and leaves nothing behind."""
     messages: list[str] = []
@@ -118,29 +158,28 @@ def check_errors() -> None:
         raise ValueError("no such thing")
 
     with (
-        mock.patch.object(torch.cuda, "is_available", return_value=True),
-        mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=False),
+        pretended_gpu(),
         mock.patch.object(ThreadPoolExecutor, "submit", side_effect=MemoryError("no room")),
     ):
-        assert not precompile(fail)
-        assert not precompile(fail)
+        assert not compile_ahead(fail)
+        assert not compile_ahead(fail)
     assert messages == ["kernels compile one after another: MemoryError: no room"], messages
     assert JITFunction.run is run
     assert not precompilation.is_precompiling()
     compiled_kernels()
     with (
-        mock.patch.object(torch.cuda, "is_available", return_value=True),
-        mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=False),
+        pretended_gpu(),
         mock.patch.object(triton.compiler, "compile", side_effect=OSError("disk full")),
     ):
-        assert precompile(norm)
+        assert compile_ahead(norm)
     assert not compiled_kernels(), "a kernel that did not compile is kept"
-    assert precompile(fail) is False
+    assert compile_ahead(fail) is False
 
 
 CHECKS: dict[str, Callable[[], None]] = {
     "binaries": check_binaries,
     "errors": check_errors,
+    "state": check_state,
     "kernels": lambda: check_kernels(sys.argv[2], 2),
 }
 
