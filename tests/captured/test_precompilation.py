@@ -32,6 +32,11 @@ def test_all_kernels_of_a_training_step_compile_ahead(case: str) -> None:
 
 
 @needs_triton
+def test_layers_that_differ_in_stride_share_their_kernels() -> None:
+    run_python(SCRIPT, "variants")
+
+
+@needs_triton
 def test_a_failure_is_logged_once_and_leaves_nothing_behind() -> None:
     run_python(SCRIPT, "errors")
 

@@ -22,7 +22,16 @@ import triton
 from torch import Tensor, nn
 from triton.runtime.jit import JITFunction
 
-from helpers.kernels.compilation import Target, norm, pointwise
+from helpers.kernels.compilation import (
+    LOW,
+    ONE,
+    THREE,
+    Target,
+    layout,
+    moments,
+    norm,
+    pointwise,
+)
 from torchcaps.bench import Setting
 from torchcaps.bench.measure import find_recipe, network, random_batch
 from torchcaps.captured import precompilation
@@ -73,6 +82,16 @@ def check_binaries() -> None:
             texts.append(sorted((name, code.asm["ptx"]) for name, code in compiled_kernels()))
     assert len(texts[0]) >= 10, len(texts[0])
     assert texts[0] == texts[1]
+
+
+def check_variants() -> None:
+    """Check that layers that differ in stride and size share kernels."""
+    with compiling_only():
+        moments(layout((4, 5, 5, 8, 16), (72, 8, 4, 4), THREE, LOW), "")
+        moments(layout((4, 6, 6, 8, 16), (72, 8, 4, 4), ONE, LOW), "")
+    names = Counter(name for name, _ in compiled_kernels())
+    assert names.pop("fold_kernel") == 2, "its stride is compiled in"
+    assert len(names) == names.total() == 3, names
 
 
 def train_once(recipe: Recipe, net: torch.nn.Module, images: Any) -> None:
@@ -180,6 +199,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "binaries": check_binaries,
     "errors": check_errors,
     "state": check_state,
+    "variants": check_variants,
     "kernels": lambda: check_kernels(sys.argv[2], 2),
 }
 

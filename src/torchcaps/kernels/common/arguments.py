@@ -9,7 +9,9 @@ class VoteArguments(NamedTuple):
     """The votes of one call as kernels receive them: pointers and sizes known at launch.
 
     ``weight`` is packed as ``[t q r j]``, or, for several tiles of parents, as ``[t tile q r j]``
-    with the parents of each tile. ``bias`` is ``[i e]`` or None.
+    with the parents of each tile. ``bias`` is ``[i e]`` or None. Triton compiles another kernel for
+    a number that is 1 and for one that 16 divides. ``step_h_plus_1`` and ``step_w_plus_1`` are
+    neither, and ``height_out`` seldom is, so that layers of different strides share their kernels.
     """
 
     poses: Tensor
@@ -20,14 +22,14 @@ class VoteArguments(NamedTuple):
     stride_b: int
     stride_h: int
     stride_w: int
-    step_h: int
-    step_w: int
+    step_h_plus_1: int
+    step_w_plus_1: int
     pad_h: int
     pad_w: int
     height: int
     width: int
+    height_out: Any
     width_out: Any
-    area_out: Any
 
 
 class VoteSizes(NamedTuple):

@@ -147,12 +147,11 @@ class Layout:
 
     def arguments(self, *, compiled: bool = False) -> VoteArguments:
         """Return what kernels read; ``compiled`` makes the shape of the grid a constant."""
-        height, width = self.size_out
-        width_out, area_out = width, height * width
+        height_out, width_out = self.size_out
         if compiled:
             import triton.language as tl
 
-            width_out, area_out = tl.constexpr(width_out), tl.constexpr(area_out)
+            height_out, width_out = tl.constexpr(height_out), tl.constexpr(width_out)
         stride_b, stride_h, stride_w = self.poses.stride()[:3]
         return VoteArguments(
             poses=self.poses,
@@ -163,14 +162,14 @@ class Layout:
             stride_b=stride_b,
             stride_h=stride_h,
             stride_w=stride_w,
-            step_h=self.stride[0],
-            step_w=self.stride[1],
+            step_h_plus_1=self.stride[0] + 1,
+            step_w_plus_1=self.stride[1] + 1,
             pad_h=self.padding[0],
             pad_w=self.padding[1],
             height=self.poses.shape[1],
             width=self.poses.shape[2],
+            height_out=height_out,
             width_out=width_out,
-            area_out=area_out,
         )
 
     def sizes(

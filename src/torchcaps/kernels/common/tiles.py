@@ -42,10 +42,11 @@ class Links(NamedTuple):
 @triton.jit
 def window_origin(window, votes, sizes: tl.constexpr):
     """Return the offset of a window's first child, and its row and column on the grid."""
-    position = window % votes.area_out
-    y = (position // votes.width_out) * votes.step_h - votes.pad_h
-    x = (position % votes.width_out) * votes.step_w - votes.pad_w
-    image = (window // votes.area_out).to(tl.int64) * votes.stride_b
+    area_out = votes.height_out * votes.width_out
+    position = window % area_out
+    y = (position // votes.width_out) * (votes.step_h_plus_1 - 1) - votes.pad_h
+    x = (position % votes.width_out) * (votes.step_w_plus_1 - 1) - votes.pad_w
+    image = (window // area_out).to(tl.int64) * votes.stride_b
     return image + y * votes.stride_h + x * votes.stride_w, y, x
 
 
