@@ -20,7 +20,7 @@ from unittest import mock
 import torch
 import triton
 from torch import Tensor, nn
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, KernelInterface
 
 from helpers.kernels.compilation import (
     LOW,
@@ -170,7 +170,7 @@ def check_errors() -> None:
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("torchcaps").addHandler(handler)
-    run = JITFunction.run
+    launcher = KernelInterface.__getitem__
 
     def fail() -> None:
         norm()
@@ -183,7 +183,7 @@ def check_errors() -> None:
         assert not compile_ahead(fail)
         assert not compile_ahead(fail)
     assert messages == ["kernels compile one after another: MemoryError: no room"], messages
-    assert JITFunction.run is run
+    assert KernelInterface.__getitem__ is launcher
     assert not precompilation.is_precompiling()
     compiled_kernels()
     with (
