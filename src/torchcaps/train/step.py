@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -152,10 +151,13 @@ class Step:
 
     def _compile_ahead(self, batch: Batch) -> None:
         """Compile the kernels of a step that is not captured, whose capture would compile them."""
-        # which talks to the other processes, and one of them may fail
-        if not any(isinstance(module, nn.SyncBatchNorm) for module in self.network.modules()):
-            loss = partial(self._loss, self.network, batch)
-            compile_gradient(self.network, lambda: loss()[1], self.process.device)
+        if self.process.world == 1:
+            forward = self.forward
+        elif any(isinstance(module, nn.SyncBatchNorm) for module in self.network.modules()):
+            return  # it talks to the other processes, and one of them may fail
+        else:
+            forward = self.network
+        compile_gradient(self.network, lambda: self._loss(forward, batch)[1], self.process.device)
 
     def _cancel_bad_step(self, gradients: list[Tensor]) -> None:
         """Keep an optimizer that cannot skip steps from changing weights after a bad step."""
