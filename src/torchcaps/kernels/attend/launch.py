@@ -14,6 +14,7 @@ from torchcaps.kernels.attend.normalizers import (
 )
 from torchcaps.kernels.common.blocks import Blocks
 from torchcaps.kernels.common.fold import fold
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.layout import MAX_BUFFER_BYTES, ROWS, Layout
 from torchcaps.kernels.common.partition import ceil_div, split_children
 
@@ -30,7 +31,9 @@ def attend_forward(
     total = layout.parent_buffer(grid[1])
     if layout.n_windows:
         packed = layout.pack(parents)
-        attend_kernel[grid](
+        launch(
+            attend_kernel,
+            grid,
             layout.arguments(),
             packed,
             *_normalizers(layout, packed, scale, leaky),
@@ -60,7 +63,9 @@ def attend_backward(
     d_parents = layout.parent_buffer(grid[1])
     if layout.n_windows:
         behind = (couplings, d_couplings)
-        attend_backward_kernel[grid](
+        launch(
+            attend_backward_kernel,
+            grid,
             layout.arguments(),
             packed_d_sums,
             _means(layout, packed_d_sums, *behind, leaky) if layout.parent_tiles > 1 else None,
@@ -102,12 +107,27 @@ def _normalizers(
     grid, n_part = _grid(layout, 4)
     size = layout.n_windows * layout.n_children
     partial = layout.poses.new_empty((layout.parent_tiles, size, 2), dtype=torch.float32)
-    partial_normalizer_kernel[grid](
-        layout.arguments(), parents, partial, n_part, scale, **_cast_options(layout)
+    launch(
+        partial_normalizer_kernel,
+        grid,
+        layout.arguments(),
+        parents,
+        partial,
+        n_part,
+        scale,
+        **_cast_options(layout),
     )
     tops, norms = partial.new_empty(2, size)
-    normalizer_kernel[(ceil_div(size, BLOCK),)](
-        partial, tops, norms, size, layout.parent_tiles, leaky=leaky, block=BLOCK
+    launch(
+        normalizer_kernel,
+        (ceil_div(size, BLOCK),),
+        partial,
+        tops,
+        norms,
+        size,
+        layout.parent_tiles,
+        leaky=leaky,
+        block=BLOCK,
     )
     return tops, norms
 
@@ -119,8 +139,16 @@ def _means(
     grid, n_part = _grid(layout, 4)
     shape = (layout.parent_tiles, layout.n_windows, layout.n_children, 2)
     partial = layout.poses.new_empty(shape, dtype=torch.float32)
-    partial_mean_kernel[grid](
-        layout.arguments(), d_sums, couplings, d_couplings, partial, n_part, **_cast_options(layout)
+    launch(
+        partial_mean_kernel,
+        grid,
+        layout.arguments(),
+        d_sums,
+        couplings,
+        d_couplings,
+        partial,
+        n_part,
+        **_cast_options(layout),
     )
     products, totals = partial.sum(dim=0).unbind(-1)
     # rounded couplings do not sum to one
@@ -140,7 +168,9 @@ def _child_gradient(
     grid, n_part = _grid(layout, block)
     unfolded = layout.child_buffer(layout.parent_tiles)
     if layout.n_windows:
-        child_kernel[grid](
+        launch(
+            child_kernel,
+            grid,
             layout.arguments(),
             parents,
             d_sums,
@@ -166,7 +196,9 @@ def _weight_gradient(
     # parents, couplings and gradients of both; one copy less than the number of stages
     size = 2 * (ROWS * layout.columns + _links(layout, blocks.size)) * layout.poses.element_size()
     if layout.n_windows:
-        weight_kernel[(blocks.count, blocks.parts, layout.parent_tiles)](
+        launch(
+            weight_kernel,
+            (blocks.count, blocks.parts, layout.parent_tiles),
             layout.arguments(compiled=True),
             layout.by_tile(parents),
             layout.by_tile(d_sums),

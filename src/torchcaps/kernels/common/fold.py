@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.layout import Layout
 
 BLOCK = 1024
@@ -58,7 +59,9 @@ def fold(layout: Layout, unfolded: Tensor) -> Tensor:
     grid = poses.new_empty(poses.shape)
     size = grid.numel()
     if size:
-        fold_kernel[(triton.cdiv(size, BLOCK),)](
+        launch(
+            fold_kernel,
+            (triton.cdiv(size, BLOCK),),
             unfolded,
             grid,
             size,

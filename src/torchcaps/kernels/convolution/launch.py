@@ -8,6 +8,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.convolution.kernel import wide_conv_kernel
 from torchcaps.kernels.gate import is_interpreted
 
@@ -34,7 +35,9 @@ def wide_conv(
     parts = 1 if backward else _parts(tiles, taps)
     dtype = weight.dtype if backward else torch.float32
     out = inputs.new_empty(parts, images, *size_out, channels_out, dtype=dtype)
-    wide_conv_kernel[(tiles, parts)](
+    launch(
+        wide_conv_kernel,
+        (tiles, parts),
         inputs,
         weight,
         order,

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.partition import ceil_div
 from torchcaps.kernels.elementwise import kernel
 from torchcaps.kernels.gate import next_power
@@ -64,7 +65,7 @@ def _by_rows(function: Any, poses: Tensor, *tensors: Tensor) -> None:
     n_rows, d_pad = poses.numel() // d, next_power(d)
     rows = max(1, 2048 // d_pad)
     grid = (ceil_div(n_rows, rows),)
-    function[grid](poses, *tensors, n_rows, d=d, d_pad=d_pad, rows=rows)
+    launch(function, grid, poses, *tensors, n_rows, d=d, d_pad=d_pad, rows=rows)
 
 
 def _by_blocks(
@@ -77,4 +78,4 @@ def _by_blocks(
     grid = (ceil_div(lengths.numel(), BLOCK),)
     numbered = tensors[0].dim() == 1
     sizes = (lengths.numel(), n_classes, n_images)
-    function[grid](lengths, *tensors, *sizes, *margins, numbered=numbered, block=BLOCK)
+    launch(function, grid, lengths, *tensors, *sizes, *margins, numbered=numbered, block=BLOCK)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchcaps.kernels.common.blocks import Blocks
 from torchcaps.kernels.common.fold import fold
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.common.partition import split_children
 from torchcaps.kernels.moments.backward import moments_backward_kernel, survey_backward_kernel
@@ -144,7 +145,15 @@ def _shares(inputs: Moments, form: Form) -> Tensor | None:
     log_sums = torch.empty_like(inputs.activations, dtype=torch.float32)
     grid, n_part = inputs.grid()
     if log_sums.numel():
-        survey_kernel[grid](inputs.layout.arguments(), form, log_sums, n_part, **inputs.options())
+        launch(
+            survey_kernel,
+            grid,
+            inputs.layout.arguments(),
+            form,
+            log_sums,
+            n_part,
+            **inputs.options(),
+        )
     return (log_sums - logsumexp_over(log_sums, inputs.child)).exp()
 
 
@@ -156,7 +165,9 @@ def _moments(
     grid, n_part = inputs.grid()
     sums = _buffers(layout, grid[1])
     if layout.n_windows:
-        moments_kernel[grid](
+        launch(
+            moments_kernel,
+            grid,
             layout.arguments(),
             inputs.activations,
             form,
@@ -186,12 +197,20 @@ def _logit_moments(
         shape = (*inputs.activations.shape, 2)
         slots = inputs.activations.new_empty(shape, dtype=torch.float32)
         if layout.n_windows:
-            survey_backward_kernel[grid](*common, slots, n_part, **inputs.options())
+            launch(survey_backward_kernel, grid, *common, slots, n_part, **inputs.options())
         means, total = (sum_over(one, inputs.child) for one in slots.unbind(dim=2))
         means = means / total.clamp_min(0.5)
     if layout.n_windows:
-        moments_backward_kernel[grid](
-            *common, means, d_logits, d_activations, sums, n_part, **inputs.options()
+        launch(
+            moments_backward_kernel,
+            grid,
+            *common,
+            means,
+            d_logits,
+            d_activations,
+            sums,
+            n_part,
+            **inputs.options(),
         )
     return _totals(layout, sums)
 
@@ -225,7 +244,9 @@ def _child_gradient(
     unfolded = layout.child_buffer()
     grid, n_part = inputs.grid()
     if layout.n_windows:
-        gaussian_child_kernel[grid](
+        launch(
+            gaussian_child_kernel,
+            grid,
             layout.arguments(),
             inputs.activations,
             behind,
@@ -246,7 +267,9 @@ def _weight_gradient(
     layout, blocks = inputs.layout, Blocks(inputs.layout)
     d_weight = blocks.buffer()
     if layout.n_windows:
-        gaussian_weight_kernel[(blocks.count, blocks.parts)](
+        launch(
+            gaussian_weight_kernel,
+            (blocks.count, blocks.parts),
             layout.arguments(),
             inputs.activations,
             _by_tile(layout, behind),

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchcaps.kernels.common.blocks import Blocks
 from torchcaps.kernels.common.fold import fold
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.common.partition import split_children
 from torchcaps.kernels.moments.operator import moved_center
@@ -51,7 +52,9 @@ def uniform_forward(inputs: "Moments") -> tuple[Tensor, Tensor, Tensor]:
     n_part, parts = split_children(layout.tiles, layout.n_children, BLOCK)
     buffer = layout.parent_buffer(2 * parts).unflatten(0, (2, parts))
     if layout.n_windows:
-        uniform_moments_kernel[(layout.tiles, parts)](
+        launch(
+            uniform_moments_kernel,
+            (layout.tiles, parts),
             layout.arguments(),
             _squares(layout),
             inputs.activations,
@@ -86,7 +89,9 @@ def uniform_backward(
     blocks = Blocks(layout)
     d_weight = blocks.buffer()
     if layout.n_windows:
-        uniform_child_kernel[(layout.tiles, parts)](
+        launch(
+            uniform_child_kernel,
+            (layout.tiles, parts),
             layout.arguments(),
             _squares(layout),
             inputs.activations,
@@ -101,7 +106,9 @@ def uniform_backward(
             stages=1,  # two programs to a multiprocessor
             num_warps=layout.warps,
         )
-        uniform_weight_kernel[(blocks.count, blocks.parts)](
+        launch(
+            uniform_weight_kernel,
+            (blocks.count, blocks.parts),
             layout.arguments(),
             inputs.activations,
             linear,
@@ -128,7 +135,9 @@ def product_gradients(
     blocks = Blocks(layout)
     d_weight = blocks.buffer()
     if layout.n_windows:
-        product_child_kernel[(layout.tiles, parts)](
+        launch(
+            product_child_kernel,
+            (layout.tiles, parts),
             layout.arguments(),
             _squares(layout),
             slopes,
@@ -141,7 +150,9 @@ def product_gradients(
             stages=_stages(layout),
             num_warps=layout.warps,
         )
-        product_weight_kernel[(blocks.count, blocks.parts)](
+        launch(
+            product_weight_kernel,
+            (blocks.count, blocks.parts),
             layout.arguments(),
             Slopes(*(layout.by_tile(slope) for slope in slopes)),
             shares,

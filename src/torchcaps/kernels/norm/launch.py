@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.partition import ceil_div
 from torchcaps.kernels.gate import next_power
 from torchcaps.kernels.norm.kernel import pose_norm_backward_kernel, pose_norm_kernel
@@ -18,7 +19,7 @@ def norm_forward(
     n_rows, sizes = _row_sizes(poses)
     out = poses.new_empty(poses.shape, dtype=dtype)
     grid = (ceil_div(n_rows, sizes["rows"]),)
-    pose_norm_kernel[grid](poses, weight, bias, out, n_rows, eps, **sizes)
+    launch(pose_norm_kernel, grid, poses, weight, bias, out, n_rows, eps, **sizes)
     return out
 
 
@@ -33,8 +34,19 @@ def norm_backward(
     d_weight, d_bias = (
         poses.new_empty(programs, sizes["d"], dtype=torch.float32) for _ in range(2)
     )
-    pose_norm_backward_kernel[(programs,)](
-        poses, weight, d_out, d_poses, d_weight, d_bias, n_rows, eps, blocks, **sizes
+    launch(
+        pose_norm_backward_kernel,
+        (programs,),
+        poses,
+        weight,
+        d_out,
+        d_poses,
+        d_weight,
+        d_bias,
+        n_rows,
+        eps,
+        blocks,
+        **sizes,
     )
     return d_poses, d_weight.sum(dim=0).to(weight.dtype), d_bias.sum(dim=0).to(weight.dtype)
 

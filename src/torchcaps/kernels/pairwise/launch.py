@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchcaps.kernels.common.arguments import VoteSizes
 from torchcaps.kernels.common.fold import fold
+from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.layout import MAX_BUFFER_BYTES, ROWS, Layout, copied
 from torchcaps.kernels.common.partition import MAX_CONCURRENT_PROGRAMS, ceil_div, split_children
 from torchcaps.kernels.gate import next_power
@@ -95,7 +96,9 @@ def pairwise_sums(votes: AffineVotes) -> tuple[Tensor, Tensor]:
     grid, n_part = votes.grid()
     total, squares = (votes.layout.parent_buffer(grid[1]) for _ in range(2))
     if votes.layout.n_windows:
-        sums_kernel[grid](
+        launch(
+            sums_kernel,
+            grid,
             votes.layout.arguments(),
             votes.affine[0],
             None,
@@ -112,7 +115,9 @@ def weighted_total(votes: AffineVotes, links: Tensor) -> Tensor:
     grid, n_part = votes.grid()
     total = votes.layout.parent_buffer(grid[1])
     if votes.layout.n_windows:
-        sums_kernel[grid](
+        launch(
+            sums_kernel,
+            grid,
             votes.layout.arguments(),
             votes.affine[0],
             links,
@@ -134,7 +139,9 @@ def pairwise_links(votes: AffineVotes, total: Tensor, factor: float) -> Tensor:
     links = layout.poses.new_empty(layout.n_windows, layout.n_children, layout.n_parents)
     grid, n_part = votes.grid()
     if layout.n_windows:
-        links_kernel[grid](
+        launch(
+            links_kernel,
+            grid,
             layout.arguments(),
             votes.affine[0],
             layout.pack(total, torch.float32),
@@ -170,7 +177,9 @@ def _child_gradient(
     unfolded = layout.child_buffer(votes.blocks)
     grid, n_part = votes.grid()
     if layout.n_windows:
-        pairwise_child_kernel[grid](
+        launch(
+            pairwise_child_kernel,
+            grid,
             layout.arguments(),
             votes.affine[0],
             linear,
@@ -205,7 +214,9 @@ def _weight_products(
     new = linear.new_empty if n else linear.new_zeros
     products = new(parts, i, rows, q_pad, r_pad, j_pad)
     if n:
-        pairwise_weight_kernel[(i, parts, votes.blocks)](
+        launch(
+            pairwise_weight_kernel,
+            (i, parts, votes.blocks),
             layout.arguments(),
             affine,
             layout.by_tile(linear),
