@@ -92,7 +92,9 @@ def capsnet() -> Network:
 
 def tsai() -> Network:
     """Return Tsai's network with few channels."""
-    net = AttentionCapsNet((3, 14, 14), 10, backbone=partial(ResNetBackbone, out_channels=8))
+    net = AttentionCapsNet(
+        (3, 14, 14), 10, n_types=4, backbone=partial(ResNetBackbone, out_channels=8)
+    )
     net.backbone.layers = nn.Sequential(
         ImageConv2d(3, 8, 3, padding=1, bias=False),
         nn.BatchNorm2d(8),
@@ -104,12 +106,12 @@ def tsai() -> Network:
     return net
 
 
-def step_of(net: Network, case: str) -> Call:
-    """Return the training step of a recipe on a few images."""
-    setting = Setting(case, "fused", 2, "train", "bfloat16")
+def step_of(net: Network, case: str, n: int) -> Call:
+    """Return the training step of a recipe on n images, which fill the tiles of the kernels."""
+    setting = Setting(case, "fused", n, "train", "bfloat16")
     device = torch.device("cpu")
     recipe = find_recipe(setting)
-    batch = random_batch(recipe, net, 2, device)
+    batch = random_batch(recipe, net, n, device)
     optimizer = recipe.optimizer(net.train().parameters(), lr=recipe.lr, fused=True)
     step = Step(recipe, net, net, optimizer, None, Process(device))
     step.skips = True  # as on a GPU
@@ -152,9 +154,9 @@ def launch_attend() -> Call:
 
 def attend() -> Call:
     """Return an agreement step and its gradient, with the shapes of CapsNet's digits."""
-    poses = torch.rand(2, 8, 8, dtype=torch.bfloat16, requires_grad=True)
+    poses = torch.rand(64, 8, 8, dtype=torch.bfloat16, requires_grad=True)
     weight = torch.rand(8, 10, 8, 16, dtype=torch.bfloat16, requires_grad=True)
-    parents = torch.rand(2, 10, 16, dtype=torch.bfloat16, requires_grad=True)
+    parents = torch.rand(64, 10, 16, dtype=torch.bfloat16, requires_grad=True)
     votes = Votes(poses, weight)
     return gradient_of(lambda: kernels.attend(votes, parents)[0])
 
@@ -177,8 +179,8 @@ CASES: dict[str, Callable[[], Call]] = {
     "launch-attend": launch_attend,
     "squash": squash,
     "attend": attend,
-    "capsnet": lambda: step_of(capsnet(), "sabour2017/mnist"),
-    "tsai": lambda: step_of(tsai(), "tsai2020/cifar10-resnet"),
+    "capsnet": lambda: step_of(capsnet(), "sabour2017/mnist", 2),
+    "tsai": lambda: step_of(tsai(), "tsai2020/cifar10-resnet", 2),
 }
 
 

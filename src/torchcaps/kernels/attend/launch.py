@@ -14,8 +14,9 @@ from torchcaps.kernels.attend.normalizers import (
 )
 from torchcaps.kernels.common.blocks import Blocks
 from torchcaps.kernels.common.fold import fold
+from torchcaps.kernels.common.geometry import MAX_BUFFER_BYTES, ROWS, Geometry, remembered
 from torchcaps.kernels.common.launching import launch
-from torchcaps.kernels.common.layout import MAX_BUFFER_BYTES, ROWS, Layout
+from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.common.partition import ceil_div, split_children
 
 BLOCK = 1024
@@ -27,7 +28,7 @@ def attend_forward(
 ) -> tuple[Tensor, Tensor]:
     """Return poses ``[n j e]`` and couplings ``[n i j]``."""
     couplings = layout.poses.new_empty(layout.n_windows, layout.n_children, layout.n_parents)
-    grid, n_part = _grid(layout, 4)
+    grid, n_part = _grid(layout.geometry, 4)
     total = layout.parent_buffer(grid[1])
     if layout.n_windows:
         packed = layout.pack(parents)
@@ -42,7 +43,7 @@ def attend_forward(
             n_part,
             scale,
             leaky=leaky,
-            **_cast_options(layout),
+            **_cast_options(layout.geometry),
         )
     return layout.unpack(_summed(total), layout.poses.dtype), couplings
 
@@ -59,7 +60,7 @@ def attend_backward(
     """Return gradients of the child poses ``[b h w t d]``, the weight and the parents."""
     d_logits = torch.empty_like(couplings)
     packed_d_sums = layout.pack(d_sums)
-    grid, n_part = _grid(layout, 4)
+    grid, n_part = _grid(layout.geometry, 4)
     d_parents = layout.parent_buffer(grid[1])
     if layout.n_windows:
         behind = (couplings, d_couplings)
@@ -75,27 +76,63 @@ def attend_backward(
             n_part,
             scale,
             leaky=leaky,
-            **_cast_options(layout),
+            **_cast_options(layout.geometry),
         )
     saved = (layout, layout.pack(parents), packed_d_sums, couplings, d_logits)
     d_poses, d_weight = _child_gradient(*saved), _weight_gradient(*saved)
     return d_poses, d_weight, layout.unpack(_summed(d_parents), parents.dtype)
 
 
-def _grid(layout: Layout, multiple: int) -> tuple[tuple[int, int, int], int]:
+@remembered
+def _grid(geometry: Geometry, multiple: int) -> tuple[tuple[int, int, int], int]:
     """Return tiles of windows, parts of the children and tiles of parents; children of a part."""
-    programs = layout.tiles * layout.parent_tiles
-    n_part, parts = split_children(programs, layout.n_children, multiple)
-    return (layout.tiles, parts, layout.parent_tiles), n_part
+    programs = geometry.tiles * geometry.parent_tiles
+    n_part, parts = split_children(programs, geometry.n_children, multiple)
+    return (geometry.tiles, parts, geometry.parent_tiles), n_part
 
 
-def _cast_options(layout: Layout) -> dict[str, Any]:
+@remembered
+def _cast_options(geometry: Geometry) -> dict[str, Any]:
     """Return what kernels are compiled for that cast votes child by child."""
     return {
-        "sizes": layout.sizes(layout.cast_pad, warps=layout.warps),
-        "stages": layout.cast_stages(),
-        "num_warps": layout.warps,
+        "sizes": geometry.sizes(geometry.cast_pad, warps=geometry.warps),
+        "stages": geometry.cast_stages(),
+        "num_warps": geometry.warps,
     }
+
+
+@remembered
+def _child_options(geometry: Geometry) -> dict[str, Any]:
+    """Return what the kernel of the child poses' gradient is compiled for."""
+    q_pad, block = geometry.pads[1], geometry.block
+    # weights, couplings and their gradients
+    entries = geometry.columns * block * q_pad + 2 * _links(geometry, block)
+    return {
+        "sizes": geometry.sizes(q_pad, precision=geometry.long_sum_precision),
+        "block": block,
+        "stages": geometry.stages(entries),
+        "num_warps": geometry.warps,
+    }
+
+
+@remembered
+def _weight_options(geometry: Geometry) -> dict[str, Any]:
+    """Return what the kernel of the weight's gradient is compiled for."""
+    block = geometry.block
+    # parents, couplings and gradients of both; one copy less than the number of stages
+    entries = 2 * (ROWS * geometry.columns + _links(geometry, block))
+    n_buffers = 2 * MAX_BUFFER_BYTES // (entries * geometry.dtype.itemsize)
+    return {
+        "sizes": geometry.sizes(geometry.pads[1]),
+        "block": block,
+        "num_warps": geometry.warps,
+        "num_stages": max(1, min(3, 1 + n_buffers)),
+    }
+
+
+def _links(geometry: Geometry, block: int) -> int:
+    """Return how many couplings a block of children has with a tile of windows and parents."""
+    return block * geometry.j_tile * (ROWS // geometry.pads[0])
 
 
 def _normalizers(
@@ -104,7 +141,7 @@ def _normalizers(
     """Return the largest logits ``[n i]`` and the norms, or None for parents of one tile."""
     if layout.parent_tiles == 1:
         return None, None
-    grid, n_part = _grid(layout, 4)
+    grid, n_part = _grid(layout.geometry, 4)
     size = layout.n_windows * layout.n_children
     partial = layout.poses.new_empty((layout.parent_tiles, size, 2), dtype=torch.float32)
     launch(
@@ -115,7 +152,7 @@ def _normalizers(
         partial,
         n_part,
         scale,
-        **_cast_options(layout),
+        **_cast_options(layout.geometry),
     )
     tops, norms = partial.new_empty(2, size)
     launch(
@@ -136,7 +173,7 @@ def _means(
     layout: Layout, d_sums: Tensor, couplings: Tensor, d_couplings: Tensor | None, leaky: bool
 ) -> Tensor:
     """Return the means of the couplings' gradients, ``[n i]``, weighted by couplings."""
-    grid, n_part = _grid(layout, 4)
+    grid, n_part = _grid(layout.geometry, 4)
     shape = (layout.parent_tiles, layout.n_windows, layout.n_children, 2)
     partial = layout.poses.new_empty(shape, dtype=torch.float32)
     launch(
@@ -148,7 +185,7 @@ def _means(
         d_couplings,
         partial,
         n_part,
-        **_cast_options(layout),
+        **_cast_options(layout.geometry),
     )
     products, totals = partial.sum(dim=0).unbind(-1)
     # rounded couplings do not sum to one
@@ -156,16 +193,15 @@ def _means(
 
 
 def _summed(parts: Tensor) -> Tensor:
-    return parts[0] if len(parts) == 1 else parts.sum(dim=0)
+    return parts[0] if parts.shape[0] == 1 else parts.sum(dim=0)
 
 
 def _child_gradient(
     layout: Layout, parents: Tensor, d_sums: Tensor, couplings: Tensor, d_logits: Tensor
 ) -> Tensor:
     """Return the gradient of the child poses ``[b h w t d]``."""
-    q_pad = layout.pads[1]
-    block = max(1, 16 // q_pad)
-    grid, n_part = _grid(layout, block)
+    options = _child_options(layout.geometry)
+    grid, n_part = _grid(layout.geometry, layout.block)
     unfolded = layout.child_buffer(layout.parent_tiles)
     if layout.n_windows:
         launch(
@@ -178,11 +214,7 @@ def _child_gradient(
             d_logits,
             unfolded,
             n_part,
-            sizes=layout.sizes(q_pad, precision=layout.long_sum_precision),
-            block=block,
-            # weights, couplings and their gradients
-            stages=layout.stages(layout.columns * block * q_pad + 2 * _links(layout, block)),
-            num_warps=layout.warps,
+            **options,
         )
     return fold(layout, unfolded)
 
@@ -193,8 +225,6 @@ def _weight_gradient(
     """Return the gradient of the weight ``[t j q r]``, summed over ranges of windows."""
     blocks = Blocks(layout)
     d_weight = blocks.buffer()
-    # parents, couplings and gradients of both; one copy less than the number of stages
-    size = 2 * (ROWS * layout.columns + _links(layout, blocks.size)) * layout.poses.element_size()
     if layout.n_windows:
         launch(
             weight_kernel,
@@ -206,14 +236,6 @@ def _weight_gradient(
             d_logits,
             d_weight,
             blocks.tiles,
-            sizes=layout.sizes(layout.pads[1]),
-            block=blocks.size,
-            num_warps=layout.warps,
-            num_stages=max(1, min(3, 1 + 2 * MAX_BUFFER_BYTES // size)),
+            **_weight_options(layout.geometry),
         )
     return blocks.total(d_weight)
-
-
-def _links(layout: Layout, block: int) -> int:
-    """Return how many couplings a block of children has with a tile of windows and parents."""
-    return block * layout.j_tile * (ROWS // layout.pads[0])

@@ -12,6 +12,7 @@ from torch.autograd import Function
 from torchcaps.captured.precompilation import is_precompiling, with_placeholders
 from torchcaps.kernels.common.layout import Layout
 from torchcaps.kernels.gate import lowered
+from torchcaps.tensors import Pair
 from torchcaps.votes import Votes, Window
 
 WHOLE = Window((1, 1))
@@ -128,7 +129,12 @@ def operands(votes: Votes) -> tuple[Tensor, Tensor, Tensor | None, list[int]]:
     return poses, votes.weight, bias, [n for side in votes.window or WHOLE for n in side]
 
 
+def sides_of(window: list[int]) -> tuple[Pair, Pair, Pair]:
+    """Return size, step and padding of windows, by rows and columns."""
+    kernel_h, kernel_w, step_h, step_w, pad_h, pad_w = window
+    return (kernel_h, kernel_w), (step_h, step_w), (pad_h, pad_w)
+
+
 def layout_of(poses: Tensor, weight: Tensor, bias: Tensor | None, window: list[int]) -> Layout:
     """Return the layout of votes from the arguments of an operator."""
-    kernel_h, kernel_w, step_h, step_w, pad_h, pad_w = window
-    return Layout(poses, weight, bias, (kernel_h, kernel_w), (step_h, step_w), (pad_h, pad_w))
+    return Layout(poses, weight, bias, *sides_of(window))

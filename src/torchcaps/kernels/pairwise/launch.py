@@ -9,8 +9,9 @@ from torch import Tensor
 
 from torchcaps.kernels.common.arguments import VoteSizes
 from torchcaps.kernels.common.fold import fold
+from torchcaps.kernels.common.geometry import MAX_BUFFER_BYTES, ROWS
 from torchcaps.kernels.common.launching import launch
-from torchcaps.kernels.common.layout import MAX_BUFFER_BYTES, ROWS, Layout, copied
+from torchcaps.kernels.common.layout import Layout, copied
 from torchcaps.kernels.common.partition import MAX_CONCURRENT_PROGRAMS, ceil_div, split_children
 from torchcaps.kernels.gate import next_power
 from torchcaps.kernels.pairwise.backward import pairwise_child_kernel, pairwise_weight_kernel

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchcaps.kernels.common.operators import layout_of, operands, operator
+from torchcaps.kernels.common.operators import layout_of, operands, operator, sides_of
+from torchcaps.tensors import output_size
 from torchcaps.votes import Votes
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ def _affine_votes(
 
 def _shape(poses: Tensor, weight: Tensor, window: list[int]) -> tuple[int, int, int, int]:
     """Return the numbers of windows, children, parents and entries of a parent's pose."""
-    layout = layout_of(poses, weight, None, window)
-    return layout.n_windows, layout.n_children, layout.n_parents, layout.d_parent
+    b, *sides, n_types, d = poses.shape
+    _, j, q, r = weight.shape
+    kernel, stride, padding = sides_of(window)
+    height, width = output_size((sides[0], sides[1]), kernel, stride, padding)
+    return b * height * width, window[0] * window[1] * n_types, j, d // q * r
 
 
 def _total_shape(
