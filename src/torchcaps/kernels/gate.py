@@ -3,6 +3,7 @@
 Nothing here imports Triton.
 """
 
+import functools
 import importlib.util
 import os
 
@@ -46,12 +47,22 @@ def is_on_gpu(tensor: Tensor) -> bool:
     return tensor.device.type == "cuda" or (is_interpreted() and tensor.device.type == "cpu")
 
 
+_known_capability = functools.cache(torch.cuda.get_device_capability)
+
+
+def _capability() -> tuple[int, int]:
+    """Return the compute capability of the current GPU, which PyTorch takes long to look up."""
+    if torch.compiler.is_compiling():  # a tracer sees through caches, and warns
+        return torch.cuda.get_device_capability()
+    return _known_capability(torch.cuda.current_device())
+
+
 def machine_obstacle() -> str | None:
     """Return why no kernel runs on this machine at the moment, or None."""
     if not is_interpreted():
         if not torch.cuda.is_available():
             return "there is no CUDA device"
-        if torch.cuda.get_device_capability() < (8, 0):
+        if _capability() < (8, 0):
             return "the GPU is older than compute capability 8.0"
     if not HAS_TRITON:
         return "Triton is not installed"

@@ -83,6 +83,7 @@ class Step:
         self.stopped = torch.zeros((), device=device)
         """The number of steps that changed nothing."""
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.network_parameters = list(self.network.parameters())
         self.votes: dict[str, Votes | Tensor] = {}
         self.decodes = bool(self.recipe.reconstruction_weight)
         # the device skips a bad step where the optimizer can; otherwise the host checks every step
@@ -117,7 +118,8 @@ class Step:
             self._compile_ahead(batch)
         output, loss = self._loss(self.forward, batch)
         # a captured step must not add to earlier gradients, whose memory is released
-        self.network.zero_grad()
+        for parameter in self.network_parameters:
+            parameter.grad = None
         climbs = self.ascent is not None and self.count % self.recipe.coefficient_every == 0
         slopes = self._climb(batch) if climbs else []
         loss.backward()

@@ -17,6 +17,7 @@ from torchcaps.kernels.common.fold import fold
 from torchcaps.kernels.common.geometry import MAX_BUFFER_BYTES, ROWS, Geometry, remembered
 from torchcaps.kernels.common.launching import launch
 from torchcaps.kernels.common.layout import Layout
+from torchcaps.kernels.common.pack import Packed, pack_both
 from torchcaps.kernels.common.partition import ceil_div, split_children
 
 BLOCK = 1024
@@ -58,29 +59,39 @@ def attend_backward(
     leaky: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of the child poses ``[b h w t d]``, the weight and the parents."""
+    if not layout.n_windows:
+        return _no_gradients(layout, parents)
     d_logits = torch.empty_like(couplings)
-    packed_d_sums = layout.pack(d_sums)
     grid, n_part = _grid(layout.geometry, 4)
-    d_parents = layout.parent_buffer(grid[1])
-    if layout.n_windows:
-        behind = (couplings, d_couplings)
-        launch(
-            attend_backward_kernel,
-            grid,
-            layout.arguments(),
-            packed_d_sums,
-            _means(layout, packed_d_sums, *behind, leaky) if layout.parent_tiles > 1 else None,
-            *behind,
-            d_logits,
-            d_parents,
-            n_part,
-            scale,
-            leaky=leaky,
-            **_cast_options(layout.geometry),
-        )
-    saved = (layout, layout.pack(parents), packed_d_sums, couplings, d_logits)
+    summed = layout.parent_buffer(grid[1])
+    before, behind = pack_both(layout, parents, d_sums)
+    links = (couplings, d_couplings)
+    launch(
+        attend_backward_kernel,
+        grid,
+        layout.arguments(),
+        behind.by_window,
+        _means(layout, behind.by_window, *links, leaky) if layout.parent_tiles > 1 else None,
+        *links,
+        d_logits,
+        summed,
+        n_part,
+        scale,
+        leaky=leaky,
+        **_cast_options(layout.geometry),
+    )
+    saved = (layout, before, behind, couplings, d_logits)
     d_poses, d_weight = _child_gradient(*saved), _weight_gradient(*saved)
-    return d_poses, d_weight, layout.unpack(_summed(d_parents), parents.dtype)
+    return d_poses, d_weight, layout.unpack(_summed(summed), parents.dtype)
+
+
+def _no_gradients(layout: Layout, parents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients where there are no windows: the children of an empty batch."""
+    return (
+        layout.poses.new_zeros(layout.pose_shape),
+        layout.weight.new_zeros(layout.weight_shape),
+        parents.new_zeros(parents.shape),
+    )
 
 
 @remembered
@@ -197,45 +208,42 @@ def _summed(parts: Tensor) -> Tensor:
 
 
 def _child_gradient(
-    layout: Layout, parents: Tensor, d_sums: Tensor, couplings: Tensor, d_logits: Tensor
+    layout: Layout, parents: Packed, d_sums: Packed, couplings: Tensor, d_logits: Tensor
 ) -> Tensor:
     """Return the gradient of the child poses ``[b h w t d]``."""
-    options = _child_options(layout.geometry)
     grid, n_part = _grid(layout.geometry, layout.block)
     unfolded = layout.child_buffer(layout.parent_tiles)
-    if layout.n_windows:
-        launch(
-            child_kernel,
-            grid,
-            layout.arguments(),
-            parents,
-            d_sums,
-            couplings,
-            d_logits,
-            unfolded,
-            n_part,
-            **options,
-        )
+    launch(
+        child_kernel,
+        grid,
+        layout.arguments(),
+        parents.by_window,
+        d_sums.by_window,
+        couplings,
+        d_logits,
+        unfolded,
+        n_part,
+        **_child_options(layout.geometry),
+    )
     return fold(layout, unfolded)
 
 
 def _weight_gradient(
-    layout: Layout, parents: Tensor, d_sums: Tensor, couplings: Tensor, d_logits: Tensor
+    layout: Layout, parents: Packed, d_sums: Packed, couplings: Tensor, d_logits: Tensor
 ) -> Tensor:
     """Return the gradient of the weight ``[t j q r]``, summed over ranges of windows."""
     blocks = Blocks(layout)
     d_weight = blocks.buffer()
-    if layout.n_windows:
-        launch(
-            weight_kernel,
-            (blocks.count, blocks.parts, layout.parent_tiles),
-            layout.arguments(compiled=True),
-            layout.by_tile(parents),
-            layout.by_tile(d_sums),
-            couplings,
-            d_logits,
-            d_weight,
-            blocks.tiles,
-            **_weight_options(layout.geometry),
-        )
+    launch(
+        weight_kernel,
+        (blocks.count, blocks.parts, layout.parent_tiles),
+        layout.arguments(compiled=True),
+        parents.by_tile,
+        d_sums.by_tile,
+        couplings,
+        d_logits,
+        d_weight,
+        blocks.tiles,
+        **_weight_options(layout.geometry),
+    )
     return blocks.total(d_weight)

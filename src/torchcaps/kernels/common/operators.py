@@ -73,6 +73,8 @@ def operator(
     def register(function: Callable[..., Any]) -> Operator:
         @functools.wraps(function)
         def on_device(first: Tensor, *rest: Any, **options: Any) -> Any:
+            if first.is_cuda and first.get_device() == torch.cuda.current_device():
+                return function(first, *rest, **options)
             with torch.cuda.device_of(first):
                 output = function(first, *rest, **options)
                 return with_placeholders(output) if is_precompiling() else output
