@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torchcaps.kernels.common.geometry import packed_weight_shape
 from torchcaps.kernels.common.operators import layout_of, operands, operator
 from torchcaps.votes import Votes
 
@@ -18,8 +19,8 @@ def attend(
         over parents of scale times vote . parent. ``leaky`` adds a logit of zero for no parent.
     """
     poses, weight, bias, window = operands(votes)
-    out: tuple[Tensor, Tensor] = _attend(poses, weight, bias, parents, window, scale, leaky)
-    return out
+    attended, couplings, _ = _attend(poses, weight, bias, parents, window, scale, leaky)
+    return attended, couplings
 
 
 def backward_shapes(
@@ -39,6 +40,7 @@ def _attend_backward(
     weight: Tensor,
     bias: Tensor | None,
     parents: Tensor,
+    packed: Tensor,
     couplings: Tensor,
     d_poses: Tensor,
     d_couplings: Tensor | None,
@@ -48,26 +50,31 @@ def _attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     from torchcaps.kernels.attend.launch import attend_backward
 
-    layout = layout_of(poses, weight, bias, window)
+    layout = layout_of(poses, weight, bias, window, packed=packed)
     return attend_backward(layout, parents, couplings, d_poses, d_couplings, scale, leaky)
 
 
 def _shapes(
     poses: Tensor, weight: Tensor, bias: Tensor | None, parents: Tensor, window: list[int], *_: Any
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     n_children = window[0] * window[1] * poses.shape[3]
     couplings = poses.new_empty(parents.shape[0], n_children, weight.shape[1])
-    return poses.new_empty(parents.shape), couplings
+    packed = weight.new_empty(packed_weight_shape(weight.shape, poses.dtype))
+    return poses.new_empty(parents.shape), couplings, packed
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.window, ctx.scale, ctx.leaky = inputs
     ctx.set_materialize_grads(False)  # unused couplings have no gradient to read
-    ctx.save_for_backward(*tensors, output[1])
+    _, couplings, packed = output
+    ctx.mark_non_differentiable(packed)
+    ctx.save_for_backward(*tensors, packed, couplings)
 
 
-def _backward(ctx: Any, d_poses: Tensor | None, d_couplings: Tensor | None) -> tuple[Any, ...]:
-    poses, _, _, parents, _ = ctx.saved_tensors
+def _backward(
+    ctx: Any, d_poses: Tensor | None, d_couplings: Tensor | None, _: Tensor | None
+) -> tuple[Any, ...]:
+    poses, _, _, parents, *_ = ctx.saved_tensors
     if d_poses is None:
         d_poses = poses.new_zeros(parents.shape)
     if d_couplings is not None:
@@ -87,7 +94,9 @@ def _attend(
     window: list[int],
     scale: float,
     leaky: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return poses, couplings, and the weight as kernels read it, for the gradient."""
     from torchcaps.kernels.attend.launch import attend_forward
 
-    return attend_forward(layout_of(poses, weight, bias, window), parents, scale, leaky)
+    layout = layout_of(poses, weight, bias, window)
+    return *attend_forward(layout, parents, scale, leaky), layout.packed_weight

@@ -7,6 +7,7 @@ except ``j_pad``, which is a multiple of ``j_tile``.
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -103,12 +104,7 @@ class Geometry:
     @cached_property
     def j_tile(self) -> int:
         """Parents of a tile: all, or, where these need several, what registers hold."""
-        r_pad = next_power(self.weight_shape[3])
-        j_pad = max(next_power(self.n_parents), 16 // r_pad)
-        if r_pad * j_pad <= max_columns(self.dtype):
-            return j_pad
-        columns = MAX_TILE_COLUMNS if self.dtype == torch.bfloat16 else MAX_TILE_COLUMNS // 2
-        return max(1, columns // r_pad)
+        return _parents_of_a_tile(self.n_parents, self.weight_shape[3], self.dtype)
 
     @cached_property
     def parent_tiles(self) -> int:
@@ -241,6 +237,23 @@ class Geometry:
             operand=self.operand,
             precision=precision or self.precision,
         )
+
+
+def _parents_of_a_tile(n_parents: int, r_size: int, dtype: torch.dtype) -> int:
+    r_pad = next_power(r_size)
+    j_pad = max(next_power(n_parents), 16 // r_pad)
+    if r_pad * j_pad <= max_columns(dtype):
+        return j_pad
+    columns = MAX_TILE_COLUMNS if dtype == torch.bfloat16 else MAX_TILE_COLUMNS // 2
+    return max(1, columns // r_pad)
+
+
+def packed_weight_shape(weight: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
+    """Return the shape of packed weights: ``[t q r j]``, or ``[t tile q r j]`` by tile."""
+    t, j, q, r = map(int, weight)
+    j_tile = _parents_of_a_tile(j, r, dtype)
+    tiles = ceil_div(j, j_tile)
+    return (t, q, next_power(r), j_tile) if tiles == 1 else (t, tiles, q, next_power(r), j_tile)
 
 
 geometry_of = remembered(Geometry)

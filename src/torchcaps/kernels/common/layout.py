@@ -13,7 +13,10 @@ from torchcaps.kernels.gate import is_interpreted
 
 
 class Layout(Geometry):
-    """The votes of one call: tensors, their geometry, and packing of tensors for the kernels."""
+    """The votes of one call: tensors, their geometry, and packing of tensors for the kernels.
+
+    ``packed`` is :attr:`packed_weight` of the same weight, where it was made before.
+    """
 
     geometry: Geometry
     poses: Tensor
@@ -28,6 +31,8 @@ class Layout(Geometry):
         kernel: tuple[int, int],
         stride: tuple[int, int],
         padding: tuple[int, int],
+        *,
+        packed: Tensor | None = None,
     ) -> None:
         geometry = geometry_of(
             poses.shape,
@@ -43,6 +48,8 @@ class Layout(Geometry):
         # frozen attributes, and the sizes that were computed before
         self.__dict__.update(geometry.__dict__)
         self.__dict__.update(geometry=geometry, poses=poses, weight=weight, bias=bias)
+        if packed is not None:
+            self.__dict__["packed_weight"] = packed
 
     def arguments(self, *, compiled: bool = False) -> VoteArguments:
         """Return what kernels read; ``compiled`` makes the shape of the grid a constant."""
@@ -55,19 +62,19 @@ class Layout(Geometry):
 
     @cached_property
     def packed_weight(self) -> Tensor:
-        """Weights as :class:`VoteArguments` has them, with zeros in the padding."""
+        """Weights as :class:`VoteArguments` has them, with zeros in the padding, as a copy."""
         _, _, r_pad, j_pad = self.pads
         t, j, q, r = self.weight.shape
         if self.parent_tiles > 1:
             padded = F.pad(self.weight, (0, r_pad - r, 0, 0, 0, j_pad - j))
             by_tile = padded.reshape(t, self.parent_tiles, self.j_tile, q, r_pad)
-            return by_tile.permute(0, 1, 3, 4, 2).contiguous()
+            return copied(by_tile.permute(0, 1, 3, 4, 2), self.weight.dtype)
         packed = self.weight.permute(0, 2, 3, 1)
         if (r, j) != (r_pad, j_pad):
             padded = self.weight.new_zeros(t, q, r_pad, j_pad)
             padded[:, :, :r, :j] = packed
             return padded
-        return packed.contiguous()
+        return copied(packed, self.weight.dtype)
 
     def pack(self, parents: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Return parents ``[n j (p r)]`` as ``[n p r j]``, by default in the poses' precision."""

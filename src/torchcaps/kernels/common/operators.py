@@ -137,6 +137,13 @@ def sides_of(window: list[int]) -> tuple[Pair, Pair, Pair]:
     return (kernel_h, kernel_w), (step_h, step_w), (pad_h, pad_w)
 
 
-def layout_of(poses: Tensor, weight: Tensor, bias: Tensor | None, window: list[int]) -> Layout:
-    """Return the layout of votes from the arguments of an operator."""
-    return Layout(poses, weight, bias, *sides_of(window))
+def layout_of(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    window: list[int],
+    *,
+    packed: Tensor | None = None,
+) -> Layout:
+    """Return the layout of votes from the arguments of an operator; see :class:`Layout`."""
+    return Layout(poses, weight, bias, *sides_of(window), packed=packed)
