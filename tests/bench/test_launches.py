@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     ("case", "options", "most"),
     [
         ("sabour2017/mnist", (), 142),
-        ("sabour2017/mnist", ("--step", "recipe"), 162),
+        ("sabour2017/mnist", ("--step", "recipe"), 161),
         ("sabour2017/mnist", ("--mode", "inference"), 58),
         ("tsai2020/cifar10-resnet", (), 303),
     ],

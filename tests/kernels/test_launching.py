@@ -1,13 +1,17 @@
 """Launches find the compiled kernel that Triton would find."""
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+
+from torchcaps import kernels
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 Runs = list[tuple[Any, tuple[Any, ...]]]
@@ -80,6 +84,16 @@ def test_other_tensors_and_numbers_of_the_same_kind_share_a_key() -> None:
     assert key(torch.zeros(64)) == key(torch.ones(32))
     assert key(0.5) == key(0.25)
     assert key(votes(torch.zeros(64), None, 8)) == key(votes(torch.ones(64), None, 8))
+
+
+def test_kernels_are_launched_in_one_place() -> None:
+    folder = Path(kernels.__file__).parent
+    launches = {
+        path.name
+        for path in folder.rglob("*.py")
+        if re.search(r"(kernel|function)\[[^\]]*\]\(", path.read_text())
+    }
+    assert launches == {"launching.py"}
 
 
 def test_a_tensor_on_another_device_has_another_key() -> None:

@@ -129,7 +129,7 @@ class Step:
         norm = torch.nn.utils.get_total_norm(gradients)
         # a score of -inf can leave loss and gradient finite
         total = norm + loss.detach() + output.scores.detach().sum()
-        torch.maximum(self.stops, (total - total != 0).to(self.stops), out=self.stops)
+        self.stops.logical_or_(total - total != 0)
         if self.skips:
             self.stopped.add_(self.stops)
         elif self.stops:
