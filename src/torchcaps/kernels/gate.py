@@ -59,11 +59,11 @@ def _capability() -> tuple[int, int]:
 
 def machine_obstacle() -> str | None:
     """Return why no kernel runs on this machine at the moment, or None."""
-    if not is_interpreted():
-        if not torch.cuda.is_available():
+    if not torch.cuda.is_available():
+        if not is_interpreted():
             return "there is no CUDA device"
-        if _capability() < (8, 0):
-            return "the GPU is older than compute capability 8.0"
+    elif _capability() < (8, 0) and not is_interpreted():
+        return "the GPU is older than compute capability 8.0"
     if not HAS_TRITON:
         return "Triton is not installed"
     # our operators have no forward-mode rule and would silently return zero tangents
