@@ -52,10 +52,10 @@ def launch(kernel: Any, grid: tuple[int, ...], /, *arguments: Any, **constants: 
 def read_arguments(arguments: Iterable[Any], key: list[Any]) -> tuple[Any, ...]:
     """Return arguments with addresses for tensors; append what Triton specializes on to the key.
 
-    Triton specializes on the type of a number, on whether an integer is 1 or a multiple of 16 and
-    how many bits it needs, on the type of a tensor's entries and whether 16 divides its address,
-    and on every constant. The key holds integers themselves, which say at least as much. It holds
-    the device of each tensor, because Triton checks addresses of tensors but not plain addresses.
+    Triton specializes on the type of a number, and on whether an integer is 1 or a multiple of 16
+    and how many bits it needs. The key holds integers themselves, which say at least as much.
+    Of a tensor, Triton reads the type of the entries and whether 16 divides the address. The key
+    also holds its device, because Triton checks tensors but not plain addresses.
     """
     values: list[Any] = []
     for argument in arguments:
