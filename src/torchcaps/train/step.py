@@ -250,7 +250,10 @@ class GraphedStep:
         )
         step = self.step
         optimizers = [o for o in (step.optimizer, step.ascent) if o is not None]
-        counters = (step.meters, step.taken, step.stopped, step.stops)
+        counters = [step.meters, step.taken, step.stopped, step.stops]
+        # a step on placeholders may be a bad one, which sets rates to zero
+        rates = [group["lr"] for o in optimizers for group in o.param_groups]
+        counters += [rate for rate in rates if isinstance(rate, Tensor)]
         with unchanged([step.network], optimizers, counters):
             self.graph, _ = record(lambda: step(static), before=step.network.zero_grad)
         self.batch = static
