@@ -13,7 +13,7 @@ from helpers.registry import restored_zoo
 from torchcaps.campaign import Settings
 from torchcaps.errors import UsageError
 from torchcaps.recipes.study import HEADS, STUDIES
-from torchcaps.results import append_comparison, read_comparison, table_of
+from torchcaps.results import ComparisonRow, append_comparison, read_comparison, table_of
 from torchcaps.results.comparison.page import comparison_markdown
 from torchcaps.study import Outcome, plan_study, run_study, sort_rows, without_rows
 
@@ -150,13 +150,17 @@ def test_rows_that_lack_only_their_speed_are_completed(
     lacking = replace(
         outcome.rows[0], test=12.5, train_images_per_s=None, peak_mib=None, latency_ms=None
     )
-    beside = folder / "speed-without-speed.csv"
-    append_comparison(beside, [lacking])
-    (row,) = run_study(runs, settings, folder / "speed.csv").rows
-    # measured before, and not again
+    append_comparison(folder / "speed.csv", [lacking])
+    again = run_study(runs, replace(settings, runs=folder / "none"), folder / "speed.csv")
+    # neither trained nor measured again
+    assert not (folder / "none").exists()
+    assert not again.missing
+    (row,) = again.rows
     assert row.test == 12.5
-    assert row.latency_ms is not None
-    assert not beside.exists()
+    assert row.has_speed
+    assert read_comparison(folder / "speed.csv") == [row]
+    append_comparison(folder / "speed.csv", [lacking, row])
+    assert read_comparison(folder / "speed.csv") == [row]
 
 
 def test_speed_is_measured_for_the_first_seed_only(
@@ -168,8 +172,7 @@ def test_speed_is_measured_for_the_first_seed_only(
     outcome = run_study(
         runs, settings, folder / "seeds.csv", on_row=lambda row: order.append(row.seed)
     )
-    # a row without speed is complete earlier; rows are returned in the order of the study
-    assert order == [0, 1]
+    assert sorted(order) == [0, 1]
     assert {row.seed: row.latency_ms is not None for row in outcome.rows} == {0: False, 1: True}
     table = table_of(outcome.rows, "strokes")["dynamic"]
     assert table["accuracy %"].n == 2
@@ -202,10 +205,20 @@ def test_ctrl_c_while_measuring_keeps_the_rows_so_far(
 ) -> None:
     runs = plan_study(SMOKE, heads=["dynamic"], routings=[f"{OWN}:MeanRouting"])
     rows = folder / "stopped.csv"
+    pressed: list[str] = []
+
+    def press_once(row: ComparisonRow) -> None:
+        pressed.append(row.head)
+        if len(pressed) == 1:
+            signal.raise_signal(signal.SIGINT)
+
     with pytest.raises(Exception, match="every row so far is saved") as caught:
-        run_study(runs, settings, rows, on_row=lambda row: signal.raise_signal(signal.SIGINT))
+        run_study(runs, settings, rows, on_row=press_once)
     assert getattr(caught.value, "exit_code", None) == 130
-    assert [row.head for row in read_comparison(rows)] == ["dynamic"]
+    # what was being measured is finished
+    kept = read_comparison(rows)
+    assert [row.head for row in kept] == pressed
+    assert not any(row.has_speed for row in kept)
 
 
 def test_the_command_prints_the_table_and_writes_the_page(folder: Path, outcome: Outcome) -> None:

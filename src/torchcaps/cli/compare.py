@@ -120,7 +120,9 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     else:
         typer.echo(comparison_text(outcome.rows))
         if outcome.missing:
-            typer.echo(f"{len(outcome.missing)} runs have no row yet; the same command goes on.")
+            typer.echo(
+                f"{len(outcome.missing)} runs are not complete yet; the same command goes on."
+            )
     for worker in outcome.failed:
         typer.echo(f"{worker.entry.name} failed: {worker.problem} (see {worker.log})", err=True)
     for problem in outcome.problems:

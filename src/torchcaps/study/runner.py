@@ -31,7 +31,7 @@ class Outcome:
 
     Attributes:
         rows: all rows of the study, those of earlier calls and of other heads too.
-        missing: runs without a row.
+        missing: runs whose row is missing, or lacks its speed.
         failed: runs whose training failed.
         problems: one sentence for each network that could not be measured.
     """
@@ -68,6 +68,13 @@ def without_rows(runs: Sequence[StudyRun], rows: Sequence[ComparisonRow]) -> lis
     return [run for run in runs if run.key not in measured]
 
 
+def unfinished(runs: Sequence[StudyRun], rows: Sequence[ComparisonRow]) -> list[StudyRun]:
+    """Return the runs whose row is missing, or lacks the speed that it should have."""
+    whole = {row.key for row in rows if row.has_speed}
+    measured = {row.key for row in rows}
+    return [run for run in runs if run.key not in (whole if run.has_speed else measured)]
+
+
 def run_study(
     runs: Sequence[StudyRun],
     settings: Settings,
@@ -78,9 +85,9 @@ def run_study(
 ) -> Outcome:
     """Train and measure the runs that have no row yet.
 
-    Processes of their own, as many as there are slots, measure each network when it is trained.
-    When nothing else runs, the speed of the networks of the first seed is measured one after
-    another. Each row is written as soon as it is complete.
+    Processes of their own, as many as there are slots, measure each network when it is trained,
+    and its row is written. When nothing else runs, the speed of the networks of the first seed is
+    measured one after another, and their rows are written again.
 
     Args:
         runs: the runs of one study.
@@ -99,14 +106,14 @@ def run_study(
         _leave_if_stopped(stop)
     rows = sort_rows(known_rows(results, runs))
     failed = [worker for worker in workers if worker.state is State.FAILED]
-    return Outcome(rows, without_rows(runs, rows), failed, record.problems)
+    return Outcome(rows, unfinished(runs, rows), failed, record.problems)
 
 
 class _Record:
-    """The rows of a study: complete ones, and beside them those that still lack their speed.
+    """The rows of a study.
 
     Args:
-        results: the CSV file of the complete rows.
+        results: the CSV file of the rows.
         runs: the runs of the study.
         on_row: called with every new row.
     """
@@ -115,26 +122,26 @@ class _Record:
         self, results: Path, runs: Sequence[StudyRun], on_row: Callable[[ComparisonRow], None]
     ) -> None:
         self.results = results
-        self.without_speed = results.with_name(f"{results.stem}-without-speed.csv")
         self.runs = runs
         self.on_row = on_row
         self.problems: list[str] = []
-        self.incomplete = without_rows(runs, known_rows(results, runs))
+        self.waiting = without_rows(runs, known_rows(results, runs))
+        """Runs that had no row when this call began."""
 
     def add(self, measurement: Measurement) -> None:
         """Write a row, or keep the problem."""
         run, row, problem = measurement
         if row is None:
             self._fail(run, problem)
-        elif run.has_speed:
-            append_comparison(self.without_speed, [row])
         else:
-            self._complete(row)
+            append_comparison(self.results, [row])
+            self.on_row(row)
 
     def add_speeds(self, device: torch.device, end: float, stop: Stop) -> None:
         """Measure the speeds that rows lack, until the time is over."""
-        rows = {row.key: row for row in known_rows(self.without_speed, self.runs)}
-        for run in self.incomplete:
+        known = known_rows(self.results, self.runs)
+        rows = {row.key: row for row in known}
+        for run in unfinished(self.runs, known):
             if stop.signal or time.monotonic() >= end:
                 return
             if run.key in rows:
@@ -143,14 +150,7 @@ class _Record:
                 except Exception as error:
                     self._fail(run, describe_error(error))
                 else:
-                    self._complete(row)
-        complete = {row.key for row in known_rows(self.results, self.runs)}
-        if complete.issuperset(rows):
-            self.without_speed.unlink(missing_ok=True)
-
-    def _complete(self, row: ComparisonRow) -> None:
-        append_comparison(self.results, [row])
-        self.on_row(row)
+                    append_comparison(self.results, [row])
 
     def _fail(self, run: StudyRun, problem: str) -> None:
         self.problems.append(f"{run.entry.name} could not be measured: {problem}")
@@ -163,8 +163,8 @@ def _train_and_measure(
     show: Callable[[Sequence[Worker]], None],
 ) -> list[Worker]:
     """Train what is unfinished, and measure all but the speed of what is finished."""
-    runs = record.incomplete
-    begun = {row.key for row in known_rows(record.without_speed, record.runs)}
+    runs = record.waiting
+    begun: set[tuple[str, str, str, int]] = set()
     pool = Pool(settings)
 
     def update(workers: Sequence[Worker]) -> None:

@@ -105,6 +105,11 @@ class ComparisonRow(TypedRow):
         """The study, data set, head and seed, which identify the network of a row."""
         return self.study, self.dataset, self.head, self.seed
 
+    @property
+    def has_speed(self) -> bool:
+        """Whether training and inference were timed."""
+        return self.latency_ms is not None
+
     def mean_accuracy(self, names: Iterable[str]) -> float:
         """Return the mean accuracy over curves and over all levels that change an image."""
         return statistics.fmean(
@@ -170,15 +175,16 @@ Table = Mapping[str, Mapping[str, Cell]]
 
 
 def read_comparison(path: str | Path) -> list[ComparisonRow]:
-    """Return the rows of a file, oldest first."""
-    return csv_file.read(path, ComparisonRow)
+    """Return the newest row of each network, in the order in which networks were added."""
+    return list({row.key: row for row in csv_file.read(path, ComparisonRow)}.values())
 
 
 def append_comparison(path: str | Path, rows: Sequence[ComparisonRow]) -> int:
-    """Add rows whose networks are not in the file yet; return how many were added."""
+    """Add rows of new networks, and of those whose rows lack a speed; return how many."""
 
     def is_new(row: ComparisonRow, known: list[ComparisonRow]) -> bool:
-        return all(other.key != row.key for other in known)
+        others = [other for other in known if other.key == row.key]
+        return not any(other.has_speed or not row.has_speed for other in others)
 
     return csv_file.append(path, ComparisonRow, rows, accept=is_new)
 
