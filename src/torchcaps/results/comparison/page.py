@@ -68,7 +68,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow], figure: str = "") -> str:
 
 
 def condition(rows: Sequence[ComparisonRow]) -> str:
-    """Say how the networks of rows were trained, in two lines of one paragraph."""
+    """Say how the networks of rows were trained, in three lines of one paragraph."""
     first = rows[0]
     partly = any(row.latency_ms is None for row in rows)
     seeds = _span([n for dataset in datasets_of(rows) for n in _counts(table_of(rows, dataset))])
@@ -77,7 +77,7 @@ def condition(rows: Sequence[ComparisonRow]) -> str:
         f"images, {_span([row.epochs for row in rows])} epochs, batch size "
         f"{_span([row.batch_size for row in rows])}.\n"
         f"{_span([row.parameters for row in rows])} parameters. "
-        f"Device: {', '.join(dict.fromkeys(row.gpu for row in rows))}. "
+        f"Device: {', '.join(dict.fromkeys(row.gpu for row in rows))}.\n"
         "Cells are mean ± standard deviation over the seeds"
         f"{', and speeds are of the first seed' if partly else ''}."
     )
