@@ -182,13 +182,21 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "state of the art on three data sets with 2 % of CapsNet's parameters",
-            fixed_verdict("not measured", "no run yet"),
+            fixed_verdict(
+                "not measured",
+                "no run as published yet; modern training reaches 99.63 ± 0.03 % on MNIST (n = 3)",
+            ),
         ),
     ),
     "hahn2019": (
         Claim(
             "more robust than agreement against white-box attacks and affine transformations",
-            fixed_verdict("not measured", "no run yet"),
+            fixed_verdict(
+                "not measured",
+                "no run of its networks yet; in [our study](../understand/which-routing.md) "
+                "dynamic routing is the more robust one: 29.1 against 18.2 % under attacks on "
+                "Fashion-MNIST, 98.1 against 93.4 % on digits under affine maps (n = 3)",
+            ),
         ),
         Claim(
             "less computation than agreement",
