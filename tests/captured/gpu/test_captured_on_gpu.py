@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 import torchcaps as tc
+from torchcaps import kernels
+from torchcaps.captured import precompilation
 from torchcaps.errors import TorchcapsError
 from torchcaps.optim import Muon
 
@@ -96,3 +98,10 @@ def test_a_captured_network_answers_as_the_network() -> None:
     with torch.no_grad():
         assert torch.allclose(fast(second).scores, network(second).scores, atol=1e-4)
         assert torch.allclose(answer, network(first).scores, atol=1e-4)
+
+
+def test_what_a_kernel_that_is_only_compiled_should_write_is_filled() -> None:
+    poses = torch.randn(5, 3, 8, device="cuda")
+    with precompilation.compiling_only():
+        squashed = kernels.squash(poses)
+    assert bool((squashed == precompilation.PLACEHOLDER).all())

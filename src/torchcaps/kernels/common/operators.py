@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, final
 
 import torch
@@ -73,11 +74,11 @@ def operator(
     def register(function: Callable[..., Any]) -> Operator:
         @functools.wraps(function)
         def on_device(first: Tensor, *rest: Any, **options: Any) -> Any:
-            if first.is_cuda and first.get_device() == torch.cuda.current_device():
-                return function(first, *rest, **options)
-            with torch.cuda.device_of(first):
+            # entering the device that is current already would take longer than asking
+            is_here = first.is_cuda and first.get_device() == torch.cuda.current_device()
+            with nullcontext() if is_here else torch.cuda.device_of(first):
                 output = function(first, *rest, **options)
-                return with_placeholders(output) if is_precompiling() else output
+            return with_placeholders(output) if is_precompiling() else output
 
         op = library.custom_op(name, on_device, mutates_args=())
         op.register_fake(shapes)
