@@ -37,9 +37,24 @@ def windows(grid: Tensor, kernel_size: Pair, stride: Pair, padding: Pair) -> Ten
     if ph or pw:
         grid = F.pad(grid, (0, 0) * rest + (pw, pw, ph, ph))
     check_fit(grid, kernel_size)
+    if grid.shape[1:3] == (kh, kw):
+        return grid.flatten(1, 2)[:, None, None]
+    if torch.compiler.is_compiling():
+        return _stacked_windows(grid, kernel_size, stride)
     view = grid.unfold(1, kh, sh).unfold(2, kw, sw)  # [b h' w' ... kh kw], no copy
     view = view.movedim((-2, -1), (3, 4))
     return view.flatten(3, 4)
+
+
+def _stacked_windows(grid: Tensor, kernel_size: Pair, stride: Pair) -> Tensor:
+    """Cut windows by one slice per offset, whose gradients the compiler fuses into one sum.
+
+    On torch 2.11 it adds the gradient of an unfolded tensor entry by entry, atomically.
+    """
+    (kh, kw), (sh, sw) = kernel_size, stride
+    bottom, right = (n - k + 1 for n, k in zip(grid.shape[1:3], kernel_size, strict=True))
+    offsets = [(y, x) for y in range(kh) for x in range(kw)]
+    return torch.stack([grid[:, y : y + bottom : sh, x : x + right : sw] for y, x in offsets], 3)
 
 
 def check_fit(grid: Tensor, kernel_size: Pair, padding: Pair = (0, 0)) -> None:

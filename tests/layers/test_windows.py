@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import torchcaps as tc
 from helpers.networks.windows import GEOMETRIES, grid, slow_windows
@@ -171,3 +172,20 @@ def test_slots_of_one_child_share_a_number(stride: int) -> None:
         (a, b) for a, b in zip(shown.flatten().tolist(), numbers.flatten().tolist(), strict=True)
     }
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+@pytest.mark.parametrize("size", [(3, 3), (2, 4), (6, 7), (1, 1)])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("padding", [(0, 0), (1, 2)])
+def test_compiled_windows_are_the_same_and_so_are_their_gradients(
+    size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+) -> None:
+    def cut(grid: Tensor) -> Tensor:
+        return windows(grid, size, stride, padding)
+
+    grid = torch.randn(2, 6, 7, 3, 4, dtype=torch.float64, requires_grad=True)
+    expected, got = cut(grid), torch.compile(cut, backend="aot_eager", fullgraph=True)(grid)
+    assert torch.equal(got, expected)
+    towards = torch.randn_like(expected)
+    ours, theirs = (torch.autograd.grad(one, grid, towards)[0] for one in (got, expected))
+    torch.testing.assert_close(ours, theirs)
