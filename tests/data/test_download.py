@@ -135,6 +135,25 @@ def test_processes_that_fail_at_once_all_say_why(pool: Pool, tmp_path: Path) -> 
     assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.name == "set"]
 
 
+def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.mkdir
+    raised: list[Path] = []
+
+    def mkdir(self: Path, *arguments: Any, **options: Any) -> None:
+        if not raised:
+            raised.append(self)
+            raise FileExistsError(17, "File exists")
+        make(self, *arguments, **options)
+
+    with serving() as server, monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", mkdir)
+        fetch(wanted(server, "good"), tmp_path, needs="set/file.gz")
+    assert raised
+    assert leftovers(tmp_path) == ["file.gz"]
+
+
 def archive_of(name: str) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:

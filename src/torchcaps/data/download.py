@@ -89,7 +89,8 @@ def _acquire(lock: "FileLock", folder: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
             return
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
+            # mkdir says that it exists if it is removed while mkdir looks
             time.sleep(0.01)
     lock.acquire()
 
