@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -162,11 +162,11 @@ class _Loaders(ThreadPoolExecutor):
         device = driver.active.get_current_device()
 
         def compile_and_load() -> T:
-            kernel: Any = function()
-            # the first launch tells what is wrong with a binary
+            kernel = function()
+            # the first launch reports what is wrong with a binary
             with suppress(Exception), torch.cuda.device(device):
-                kernel.run  # noqa: B018  # builds its launcher
-            return kernel  # type: ignore[no-any-return]
+                _ = cast(Any, kernel).run  # this property builds the launcher
+            return kernel
 
         return super().submit(compile_and_load)
 

@@ -84,7 +84,7 @@ class SpeedRow(TypedRow):
 
     @property
     def shape(self) -> str:
-        """What is not the network's own, such as ``classes=100 side=7 loop=user``."""
+        """Return the settings that differ from the defaults, such as ``classes=100 loop=user``."""
         variants = {name: value for name in VARIANTS if (value := getattr(self, name)) is not None}
         return " ".join(f"{name}={value}" for name, value in (self.sizes | variants).items())
 

@@ -35,7 +35,7 @@ def _copy(
     p_size: tl.constexpr, p_pad: tl.constexpr, r_size: tl.constexpr, n_parents: tl.constexpr,
     windows: tl.constexpr,
 ):  # fmt: skip
-    """Copy the entries at places ``[n j p r]``, of which p is padded."""
+    """Copy the entries at the flat indices ``at`` of ``[n j p r]``, where p is padded."""
     mask = at < size
     r = at % r_size
     p = at // r_size % p_pad

@@ -107,7 +107,7 @@ class ComparisonRow(TypedRow):
 
     @property
     def has_speed(self) -> bool:
-        """Whether training and inference were timed."""
+        """Return whether the row has training and inference times."""
         return self.latency_ms is not None
 
     def mean_accuracy(self, names: Iterable[str]) -> float:
